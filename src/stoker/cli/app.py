@@ -1,0 +1,30 @@
+"""The subcommands in the order of a user's day. Command modules import heavy parts inside their functions."""
+
+import typer
+
+from stoker.cli.explain import explain
+from stoker.core.i18n import _
+
+
+def build_app() -> typer.Typer:
+    """The typer application, help in the language in force."""
+    app = typer.Typer(
+        name="stoker",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        help=_("Plan a fine-tuning job (memory, time, money), run that very plan, and see where it all went."),
+        epilog=_("exit codes: 0 ok, 1 bug, 2 bad input, 3 nothing fits, 4 partly done, 5 nothing done"),
+    )
+    app.command(help=_("what a code such as ST012 means and what to do"))(explain)
+
+    @app.callback(invoke_without_command=True)
+    def root(version: bool = typer.Option(False, "--version", help=_("print the version"))) -> None:
+        if version:
+            from stoker import __version__
+
+            typer.echo(__version__)
+            raise typer.Exit
+
+    return app

@@ -1,0 +1,78 @@
+"""The command: one file a subcommand, errors and exit codes in one place.
+
+The language is chosen before the command modules are imported, because their help texts are translated then.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from stoker.core.errors import StokerError
+from stoker.core.i18n import _, set_language
+
+EXIT_BUG = 1
+EXIT_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point of `stoker`. Exits 0 ok, 1 bug, 2 bad input, 3 nothing fits, 4 partly done, 5 nothing done."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    set_language(_requested_language(arguments))
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `stoker ... | head` ends silently
+        code = 0
+    sys.exit(code)
+
+
+def _requested_language(arguments: Sequence[str]) -> str | None:
+    for position, word in enumerate(arguments):
+        if word == "--lang" and position + 1 < len(arguments):
+            return "ko" if arguments[position + 1].lower().startswith("ko") else "en"
+        if word.startswith("--lang="):
+            return "ko" if word[7:].lower().startswith("ko") else "en"
+    return None
+
+
+def _run(arguments: Sequence[str]) -> int:
+    from stoker.cli.app import build_app
+
+    try:
+        result: Any = build_app()(args=list(arguments), prog_name="stoker", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except StokerError as error:
+        _show_error(error, as_json="--json" in arguments)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        return _usage_or_bug(error)
+
+
+def _show_error(error: StokerError, *, as_json: bool) -> None:
+    from stoker.cli.console import notice, print_json
+
+    if as_json:
+        print_json({"error": {"code": error.code, "place": error.place, "problem": error.problem, "fix": error.fix}})
+    notice(_("error") + f" {error}\n  " + _("more: stoker explain {code}").format(code=error.code))
+
+
+def _usage_or_bug(error: Exception) -> int:
+    from stoker.cli.console import notice
+
+    if hasattr(error, "show") and hasattr(error, "exit_code"):  # click's usage errors
+        error.show()
+        return 2
+    if type(error).__name__ in ("Exit", "Abort"):
+        return int(getattr(error, "exit_code", EXIT_BUG))
+    if os.environ.get("STOKER_TRACEBACK"):
+        traceback.print_exception(error)
+    notice(_("this is a bug in stoker: {kind}: {error}").format(kind=type(error).__name__, error=error))
+    notice("  -> " + _("set STOKER_TRACEBACK=1 and run it again for the traceback, then report it"))
+    return EXIT_BUG

@@ -1,0 +1,71 @@
+"""Devices, links and clusters: what a job could run on. Peaks are dense, fp32-accumulate; bytes are SI."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from stoker.core.estimate import Source
+
+DeviceKind = Literal["cuda", "rocm", "cpu", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator product, form factor kept apart (H100 SXM, PCIe and NVL are three), or a CPU host.
+
+    `sold_bytes` is the marketing size, `visible_bytes` what a process can see (the size to fit in).
+    `peak_flops_per_s`: dtype name -> dense FLOP/s; a dtype that the hardware lacks is absent.
+    `compute_capability`: CUDA only, e.g. (9, 0).
+    `link_bytes_per_s`: GPU to GPU inside the node, one direction, per GPU; `pcie_bytes_per_s` to the host.
+    """
+
+    name: str
+    kind: DeviceKind
+    vendor: str
+    architecture: str
+    compute_capability: tuple[int, int] | None
+    sold_bytes: int
+    visible_bytes: int
+    memory_bytes_per_s: float
+    peak_flops_per_s: Mapping[str, float]
+    interconnect: str
+    link_bytes_per_s: float
+    pcie_bytes_per_s: float
+    tdp_w: float | None = None
+    launch_year: int | None = None
+    note: str = ""
+    source: Source = Source.VENDOR_SPEC
+    sources: tuple[str, ...] = ()
+
+    def supports(self, dtype: str) -> bool:
+        """Whether matrix units compute in `dtype` natively (a T4 or V100: never bf16)."""
+        return dtype in self.peak_flops_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The machine around the devices. Unknown sizes are None, never a guess."""
+
+    num_cores: int | None = None
+    dram_bytes: int | None = None
+    disk_free_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """`num_gpus` devices in all, spread evenly over `nodes`."""
+
+    device: Device
+    num_gpus: int
+    nodes: int = 1
+    inter_node_bytes_per_s: float = 50e9
+    host: Host = field(default_factory=Host)
+
+    @property
+    def gpus_per_node(self) -> int:
+        return self.num_gpus // self.nodes
+
+    @property
+    def label(self) -> str:
+        """Short name, such as `8 x H100-SXM5-80GB`."""
+        return f"{self.num_gpus} x {self.device.name}"

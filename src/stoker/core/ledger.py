@@ -1,0 +1,194 @@
+"""The ledger: a model as module groups, before and after the techniques have passed over it.
+
+Sizes are per single copy of a group; `repeats` says how many identical copies there are. Activations are
+counted per token (for images: per patch, or per image where a network has no token axis).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+GroupKind = Literal["embedding", "block", "norm", "head", "conv"]
+SavedRole = Literal["linear_input", "norm_input", "attention", "activation_input", "scores", "mask", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear:
+    """`count` identical matrices of `in_features x out_features` (experts of an MoE layer: count = experts).
+
+    `active_frac`: share of the copies that one token passes through (top_k / num_experts; 1 when dense).
+    """
+
+    name: str
+    in_features: int
+    out_features: int
+    bias: bool = False
+    count: int = 1
+    active_frac: float = 1.0
+
+    @property
+    def num_params(self) -> int:
+        return self.count * (self.in_features * self.out_features + (self.out_features if self.bias else 0))
+
+    @property
+    def flops_per_token(self) -> float:
+        """Forward FLOPs of one token: 2 per multiply-add."""
+        return 2.0 * self.count * self.active_frac * self.in_features * self.out_features
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Attention of one block. `window`: sliding-window length, None for full attention."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    causal: bool
+    window: int | None = None
+
+    def flops_per_token(self, seq_len: float) -> float:
+        """Forward FLOPs of scores and values for one token of a sequence of `seq_len` (causal: half)."""
+        span = min(seq_len, float(self.window)) if self.window else seq_len
+        return 4.0 * span * self.num_heads * self.head_dim * (0.5 if self.causal else 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedTensor:
+    """A tensor that autograd keeps for backward.
+
+    `elements`: per token, or per token and key position where `per_key` (eager attention scores).
+    `bytes_per_element`: None means the compute dtype. `linear`: for role linear_input, which linears need it:
+    when all of those are frozen, it is not saved.
+    """
+
+    name: str
+    role: SavedRole
+    elements: float
+    bytes_per_element: float | None = None
+    per_key: bool = False
+    linears: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleGroup:
+    """One unit of a model (embedding, block, final norm, head), `repeats` times.
+
+    From the catalogue: `num_params`, `linears`, `attention`, `saved`, `input_elements` (per token, kept at a
+    recompute boundary), `extra_flops_per_token` (convolutions), `num_kernels` (launches of one forward).
+    Filled by passes: everything after `repeats_trainable` on this list of fields; bytes are per parameter.
+    """
+
+    name: str
+    kind: GroupKind
+    num_params: int
+    repeats: int = 1
+    linears: tuple[Linear, ...] = ()
+    attention: Attention | None = None
+    saved: tuple[SavedTensor, ...] = ()
+    input_elements: float = 0.0
+    extra_flops_per_token: float = 0.0
+    num_kernels: int = 1
+    # filled by technique passes
+    trainable_params: int | None = None  # None: all of num_params
+    adapter_params: int = 0  # extra trainable parameters (LoRA), each of `adapter_bytes_per_param`
+    adapter_flops_per_token: float = 0.0
+    weight_bytes_per_param: float = 4.0
+    master_bytes_per_param: float = 0.0  # per trainable parameter, beside the weight
+    grad_bytes_per_param: float = 4.0  # per trainable parameter
+    adapter_bytes_per_param: float = 4.0
+    state_bytes: int = 0  # optimizer state of one copy, unsharded
+    weight_shards: int = 1
+    grad_shards: int = 1
+    state_shards: int = 1
+    recomputed: bool = False
+
+    @property
+    def trainable(self) -> int:
+        """Trainable parameters of one copy, adapters included."""
+        base = self.num_params if self.trainable_params is None else self.trainable_params
+        return base + self.adapter_params
+
+    @property
+    def base_trainable(self) -> int:
+        """Trainable parameters of one copy without adapters."""
+        return self.num_params if self.trainable_params is None else self.trainable_params
+
+    @property
+    def flops_per_token(self) -> float:
+        """Forward FLOPs of one token through one copy, attention scores apart."""
+        return sum(linear.flops_per_token for linear in self.linears) + self.extra_flops_per_token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelArch:
+    """A model's shape. Field names as in Hugging Face configs; `groups` is its untouched ledger.
+
+    `num_outputs`: width of the last layer (vocabulary for causal_lm, labels for classification).
+    `tokens_per_sample`: images only: patches (+ class token), or 1 for a convolutional network.
+    `vocab_size`, positions: None where the network has none.
+    """
+
+    name: str
+    family: str
+    modality: Literal["text", "image"]
+    hidden_size: int
+    num_hidden_layers: int
+    groups: tuple[ModuleGroup, ...]
+    num_outputs: int
+    vocab_size: int | None = None
+    max_position_embeddings: int | None = None
+    image_size: int | None = None
+    tokens_per_sample: int | None = None
+    tie_word_embeddings: bool = False
+    dropout: float = 0.0
+    hub_id: str | None = None
+    source: str = ""
+
+    @property
+    def num_params(self) -> int:
+        """All parameters, tied weights once."""
+        return sum(group.repeats * group.num_params for group in self.groups)
+
+    @property
+    def active_params(self) -> int:
+        """Parameters that one token passes through (MoE: only the chosen experts)."""
+        idle = sum(
+            g.repeats * round(lin.num_params * (1.0 - lin.active_frac)) for g in self.groups for lin in g.linears
+        )
+        return self.num_params - idle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """A model under a run configuration: groups after the passes so far, and what holds for all of them.
+
+    `compute_bytes`: bytes of one activation element. `autocast`: fp32 weights cast on the fly.
+    `attention_kernel`: name of the attention technique; `saves_scores` when it keeps the score matrix.
+    `optimizer_temp_bytes_per_param`: transient of a step (case 4).
+    """
+
+    arch: ModelArch
+    groups: tuple[ModuleGroup, ...]
+    compute_dtype: str = "fp32"
+    compute_bytes: float = 4.0
+    autocast: bool = False
+    saves_scores: bool = False
+    accumulates_fp32: bool = False
+    passes: tuple[str, ...] = field(default=())
+
+    def map_groups(self, change: Callable[[ModuleGroup], ModuleGroup], *, by: str) -> "Ledger":
+        """The ledger with `change` applied to every group; `by` is recorded in `passes`."""
+        return replace(self, groups=tuple(change(g) for g in self.groups), passes=(*self.passes, by))
+
+    @property
+    def num_trainable(self) -> int:
+        return sum(g.repeats * g.trainable for g in self.groups)
+
+    @property
+    def num_adapter_params(self) -> int:
+        return sum(g.repeats * g.adapter_params for g in self.groups)
+
+
+def untouched(arch: ModelArch) -> Ledger:
+    """The ledger of `arch` before any technique: fp32, all trainable, one device."""
+    return Ledger(arch=arch, groups=arch.groups)

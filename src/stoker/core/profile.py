@@ -1,0 +1,98 @@
+"""The data profile: how many samples, how long, how many labels. Measured by `check`, or declared in the job.
+
+Lengths are a quantile function, because what costs time is the mean of the longest of a batch, and what costs
+memory is the longest of all: neither is the mean.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+
+from stoker.core.estimate import Source
+
+_GRID = 201  # quantile points kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthDistribution:
+    """Token counts per sample as `quantiles` at equal probabilities 0..1 (ascending), `mean` beside it."""
+
+    quantiles: tuple[float, ...]
+    mean: float
+
+    @property
+    def maximum(self) -> float:
+        return self.quantiles[-1]
+
+    def quantile(self, probability: float) -> float:
+        """Length at `probability`, linear between grid points."""
+        where = min(max(probability, 0.0), 1.0) * (len(self.quantiles) - 1)
+        below = int(where)
+        above = min(below + 1, len(self.quantiles) - 1)
+        return self.quantiles[below] + (where - below) * (self.quantiles[above] - self.quantiles[below])
+
+    def truncated(self, limit: float) -> "LengthDistribution":
+        """Lengths cut at `limit` tokens."""
+        cut = tuple(min(q, limit) for q in self.quantiles)
+        if cut[-1] == self.quantiles[-1]:
+            return self
+        lost = sum(a - b for a, b in zip(self.quantiles, cut, strict=True)) / len(cut)
+        return LengthDistribution(quantiles=cut, mean=max(1.0, self.mean - lost))
+
+    def expected_longest(self, batch: int) -> float:
+        """Mean length of the longest of `batch` independent samples: the integral of Q(u^(1/batch)) over u."""
+        if batch <= 1:
+            return self.mean
+        points = 64
+        return sum(self.quantile(((i + 0.5) / points) ** (1.0 / batch)) for i in range(points)) / points
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataProfile:
+    """What planning needs to know about the data. `source`: measured (tokenised) or assumed (declared)."""
+
+    num_samples: int
+    lengths: LengthDistribution
+    num_eval_samples: int = 0
+    num_labels: int | None = None
+    bytes_per_sample: float = 0.0
+    label_counts: Mapping[str, int] = field(default_factory=dict)
+    source: Source = Source.ASSUMED
+
+
+def lengths_from_samples(counts: Sequence[int]) -> LengthDistribution:
+    """The distribution of measured token counts (any order, at least one)."""
+    ordered = sorted(counts)
+    last = len(ordered) - 1
+    grid = tuple(float(ordered[round(i / (_GRID - 1) * last)]) for i in range(_GRID))
+    return LengthDistribution(quantiles=grid, mean=sum(ordered) / len(ordered))
+
+
+def lengths_declared(mean: float, p99: float, maximum: float) -> LengthDistribution:
+    """A log-normal with the declared mean and 99th percentile, ending at `maximum`.
+
+    Solves mu + sigma^2/2 = ln mean and mu + 2.3263 sigma = ln p99 for the smaller sigma; where p99 is more than
+    e^2.7 times the mean no log-normal fits, and the widest possible sigma (2.3263) is taken.
+    """
+    z99 = NormalDist().inv_cdf(0.99)
+    ratio = math.log(max(p99, mean) / mean)
+    sigma = z99 - math.sqrt(max(z99 * z99 - 2.0 * ratio, 0.0))
+    mu = math.log(mean) - sigma * sigma / 2.0
+    norm = NormalDist(mu, max(sigma, 1e-9))
+    inner = [math.exp(norm.inv_cdf(i / (_GRID - 1))) for i in range(1, _GRID - 1)]
+    body = [min(max(value, 1.0), maximum) for value in inner]
+    grid = (body[0], *body, float(maximum))
+    return LengthDistribution(quantiles=grid, mean=mean)
+
+
+def lengths_constant(tokens: int) -> LengthDistribution:
+    """Every sample has `tokens` tokens (images; packed sequences)."""
+    return LengthDistribution(quantiles=(float(tokens), float(tokens)), mean=float(tokens))
+
+
+def share_above(lengths: LengthDistribution, limit: float) -> float:
+    """Share of samples longer than `limit`."""
+    index = bisect_left(lengths.quantiles, limit + 1e-9)
+    return 1.0 - index / len(lengths.quantiles) if index < len(lengths.quantiles) else 0.0
