@@ -106,7 +106,7 @@ def _decode_union(args: tuple[Any, ...], value: Any, path: str) -> Any:
     raise ValueError(f"{path or 'value'}: unexpected {value!r:.60}")
 
 
-def _decode_dataclass(hint: type[Any], value: Any, path: str) -> Any:
+def _decode_dataclass(hint: Any, value: Any, path: str) -> Any:
     _expect(isinstance(value, dict), value, path, None)
     hints = _hints(hint)
     known = {f.name for f in dataclasses.fields(hint)}
