@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 GroupKind = Literal["embedding", "block", "norm", "head", "conv"]
-SavedRole = Literal["linear_input", "norm_input", "attention", "activation_input", "scores", "mask", "other"]
+SavedRole = Literal[
+    "linear_input", "norm_input", "attention", "activation_input", "scores", "mask", "adapter_input", "other"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class ModuleGroup:
 
     From the catalogue: `num_params`, `linears`, `attention`, `saved`, `input_elements` (per token, kept at a
     recompute boundary), `extra_flops_per_token` (convolutions), `num_kernels` (launches of one forward).
-    Filled by passes: everything after `repeats_trainable` on this list of fields; bytes are per parameter.
+    Filled by passes: everything from `trainable_params` on; bytes are per parameter.
     """
 
     name: str
@@ -101,6 +103,8 @@ class ModuleGroup:
     grad_shards: int = 1
     state_shards: int = 1
     recomputed: bool = False
+    in_backward: bool = True  # False: frozen with nothing that learns below it, so backward ends above it
+    weights_quantised: bool = False  # weight_bytes_per_param is set by the adapter (nf4); precision leaves it
 
     @property
     def trainable(self) -> int:
@@ -163,8 +167,9 @@ class Ledger:
     """A model under a run configuration: groups after the passes so far, and what holds for all of them.
 
     `compute_bytes`: bytes of one activation element. `autocast`: fp32 weights cast on the fly.
-    `attention_kernel`: name of the attention technique; `saves_scores` when it keeps the score matrix.
-    `optimizer_temp_bytes_per_param`: transient of a step (case 4).
+    `saves_scores`: the attention technique keeps the score matrix. `accumulates_fp32`: every trainable parameter
+    whose gradient is narrower than 4 bytes has an fp32 accumulator beside it (4 bytes more, sharded as the gradient).
+    `step_temp_bytes_per_param`: transient of an optimizer step beyond gradients and state (case 4).
     """
 
     arch: ModelArch
@@ -174,6 +179,7 @@ class Ledger:
     autocast: bool = False
     saves_scores: bool = False
     accumulates_fp32: bool = False
+    step_temp_bytes_per_param: float = 0.0
     passes: tuple[str, ...] = field(default=())
 
     def map_groups(self, change: Callable[[ModuleGroup], ModuleGroup], *, by: str) -> "Ledger":
