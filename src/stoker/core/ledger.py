@@ -60,7 +60,8 @@ class SavedTensor:
 
     `elements`: per token, or per token and key position where `per_key` (eager attention scores).
     `bytes_per_element`: None means the compute dtype. `linear`: for role linear_input, which linears need it:
-    when all of those are frozen, it is not saved.
+    when all of those are frozen, it is not saved. `only_below_fp32`: a cast copy, which exists only where the
+    compute dtype is narrower than fp32.
     """
 
     name: str
@@ -69,6 +70,14 @@ class SavedTensor:
     bytes_per_element: float | None = None
     per_key: bool = False
     linears: tuple[str, ...] = ()
+    only_below_fp32: bool = False
+
+    def bytes_per_token(self, compute_bytes: float, key_len: float) -> float:
+        """Bytes kept for one token whose row of the score matrix has `key_len` keys."""
+        if self.only_below_fp32 and compute_bytes >= 4.0:
+            return 0.0
+        width = compute_bytes if self.bytes_per_element is None else self.bytes_per_element
+        return self.elements * width * (key_len if self.per_key else 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

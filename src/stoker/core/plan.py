@@ -48,7 +48,7 @@ class ResolvedModel:
 
     `folder`: local folder with config.json and weights (a hub snapshot or the user's own), or None.
     `config`: the Hugging Face config as a mapping; with no folder the weights are random if `random_weights`,
-    else they are missing here and `run` says how to fetch them.
+    else they are missing here and `run` says how to fetch them. `notes`: one line each on what was assumed.
     """
 
     name: str
@@ -56,6 +56,7 @@ class ResolvedModel:
     folder: str | None = None
     tokenizer: str | None = None
     random_weights: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
