@@ -17,6 +17,8 @@ class Device:
     `peak_flops_per_s`: dtype name -> dense FLOP/s; a dtype that the hardware lacks is absent.
     `compute_capability`: CUDA only, e.g. (9, 0).
     `link_bytes_per_s`: GPU to GPU inside the node, one direction, per GPU; `pcie_bytes_per_s` to the host.
+    `link_max_gpus`: how many GPUs that link joins (a bridge: 2 or 4; beyond, PCIe); None: any number.
+    `visible_source`: whether the visible size was measured or follows from a rule.
     """
 
     name: str
@@ -34,6 +36,8 @@ class Device:
     tdp_w: float | None = None
     launch_year: int | None = None
     note: str = ""
+    link_max_gpus: int | None = None
+    visible_source: Source = Source.ASSUMED
     source: Source = Source.VENDOR_SPEC
     sources: tuple[str, ...] = ()
 
