@@ -1,0 +1,102 @@
+"""Efficiency from disk: the fitted tables that ship, and the corrections that own runs left on this machine.
+
+Tables: `data/efficiency.csv` (shares and launches by family and number format), `efficiency_framework.csv` (bytes
+outside tensors), `efficiency_constants.csv` (everything else, with unit); each row has its source and date.
+Corrections live in `efficiency.json` under the user's data folder (STOKER_HOME, else platformdirs).
+"""
+
+import csv
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from stoker.core.codec import decode, dumps, loads
+from stoker.core.efficiency import Correction, Efficiency, FrameworkBytes, SpeedShares
+from stoker.core.estimate import Source
+from stoker.core.units import MIB
+
+_DATA = Path(__file__).resolve().parent / "data"
+
+
+def load_efficiency(corrections: Path | None = None) -> Efficiency:
+    """The tables that ship, and this machine's corrections (`corrections`: another file). Never raises for those."""
+    constants = {row["name"]: float(row["value"]) for row in _rows("efficiency_constants.csv")}
+    return Efficiency(
+        speeds=tuple(_speed(row) for row in _rows("efficiency.csv")),
+        frameworks=tuple(_framework(row) for row in _rows("efficiency_framework.csv")),
+        constants=constants,
+        corrections=read_corrections(corrections or corrections_path()),
+    )
+
+
+def corrections_path() -> Path:
+    """File of this user's corrections: $STOKER_HOME/efficiency.json, else the platform's data folder."""
+    home = os.environ.get("STOKER_HOME")
+    if home:
+        return Path(home) / "efficiency.json"
+    from platformdirs import user_data_path
+
+    return user_data_path("stoker", appauthor=False) / "efficiency.json"
+
+
+def read_corrections(path: Path) -> tuple[Correction, ...]:
+    """Corrections of `path`; none where the file is absent or unreadable (a plan must not fail for it)."""
+    try:
+        value = loads(path.read_text(encoding="utf-8"))
+        return tuple(decode(Correction, row) for row in value["corrections"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+
+
+def write_corrections(corrections: Iterable[Correction], path: Path | None = None) -> Path:
+    """Merge `corrections` into the file, the newer of a key winning, and replace it in one rename. Returns its path."""
+    target = path or corrections_path()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    merged = {correction.key: correction for correction in (*read_corrections(target), *corrections)}
+    text = dumps({"schema_version": 1, "corrections": list(merged.values())}, indent=1)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".efficiency-", suffix=".json")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return target
+
+
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    with (_DATA / name).open(encoding="utf-8", newline="") as stream:
+        yield from csv.DictReader(stream)
+
+
+def _speed(row: dict[str, str]) -> SpeedShares:
+    return SpeedShares(
+        family=row["family"],
+        dtype=row["dtype"],
+        matmul_frac=float(row["matmul_frac"]),
+        attention_frac=float(row["attention_frac"]),
+        memory_frac=float(row["memory_frac"]),
+        half_tokens=float(row["half_tokens"]),
+        kernel_s=float(row["kernel_s"]),
+        host_s_per_kernel=float(row["host_s_per_kernel"]),
+        spread_frac=float(row["spread_frac"]),
+        source=Source(row["source"]),
+        origin=row["origin"],
+        date=row["date"],
+    )
+
+
+def _framework(row: dict[str, str]) -> FrameworkBytes:
+    return FrameworkBytes(
+        family=row["family"],
+        context_bytes=int(row["context_mib"]) * MIB,
+        workspace_bytes=int(row["workspace_mib"]) * MIB,
+        communicator_bytes=int(row["communicator_mib"]) * MIB,
+        source=Source(row["source"]),
+        origin=row["origin"],
+        date=row["date"],
+    )

@@ -1,0 +1,123 @@
+"""Efficiency: which share of a device's rated speed real training reaches, and what a launch costs.
+
+Shares are of the dense peak (compute) and of the rated bandwidth (memory), launches in seconds a kernel, fitted by
+hardware family, number format and shape class from measured facts (`catalogue/data/efficiency*.csv`), never by row.
+What own runs measured beside what was predicted is kept as corrections, which the next plan applies.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stoker.core.estimate import Source
+from stoker.core.hardware import Device
+
+ANY = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedShares:
+    """Constants of one hardware family and number format.
+
+    `matmul_frac`, `attention_frac`: share of the dense peak in large matrix products and in fused attention.
+    `memory_frac`: share of the rated memory bandwidth in element-wise work. `half_tokens`: rows of a matrix product
+    at which half of `matmul_frac` is reached (tiles and waves). `kernel_s`: shortest kernel on the device.
+    `host_s_per_kernel`: Python and launch time of one forward kernel in an eager loop.
+    `spread_frac`: what a prediction from these is off by at 90 %, as a share.
+    """
+
+    family: str
+    dtype: str
+    matmul_frac: float
+    attention_frac: float
+    memory_frac: float
+    half_tokens: float
+    kernel_s: float
+    host_s_per_kernel: float
+    spread_frac: float
+    source: Source
+    origin: str = ""
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkBytes:
+    """Memory outside tensors: device context and libraries, and the workspace of matrix libraries, by family."""
+
+    family: str
+    context_bytes: int
+    workspace_bytes: int
+    communicator_bytes: int
+    source: Source
+    origin: str = ""
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrectionKey:
+    """What a correction holds for: one stack on one device."""
+
+    device: str
+    model_family: str
+    precision: str
+    method: str
+    stack: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """Measured over predicted, from `num_runs` runs of one stack: factors on step time and on memory.
+
+    `start_s`: measured seconds from the command to the first step, None where no run told.
+    """
+
+    key: CorrectionKey
+    time_factor: float
+    memory_factor: float
+    num_runs: int
+    date: str
+    start_s: float | None = None
+    eval_factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """All that estimates need to know about speed beside the device's own sheet."""
+
+    speeds: tuple[SpeedShares, ...]
+    frameworks: tuple[FrameworkBytes, ...]
+    constants: Mapping[str, float] = field(default_factory=dict)
+    corrections: tuple[Correction, ...] = ()
+
+    def speed(self, device: Device, dtype: str) -> SpeedShares:
+        """The shares of `device` in `dtype`: by device name, then family, then kind, then any."""
+        by_key = {(row.family, row.dtype): row for row in self.speeds}
+        for family in families(device):
+            for form in (dtype, ANY):
+                if (family, form) in by_key:
+                    return by_key[family, form]
+        raise LookupError(f"no efficiency row covers {device.name} {dtype}")  # the table ends in a row `*,*`
+
+    def framework(self, device: Device) -> FrameworkBytes:
+        """Memory outside tensors on `device`: by device name, then family, then kind, then any."""
+        by_family = {row.family: row for row in self.frameworks}
+        for family in families(device):
+            if family in by_family:
+                return by_family[family]
+        raise LookupError(f"no framework row covers {device.name}")
+
+    def correction(self, key: CorrectionKey) -> Correction | None:
+        """The newest correction of this device, model family, precision and method; the stack's own first."""
+        same = [c for c in self.corrections if _without_stack(c.key) == _without_stack(key)]
+        exact = [c for c in same if key.stack and c.key.stack == key.stack]
+        return max(exact or same, key=lambda c: c.date, default=None)
+
+
+def families(device: Device) -> tuple[str, ...]:
+    """Names under which a table may know `device`, most special first: name, `sm90`, architecture, kind, any."""
+    capability = device.compute_capability
+    generation = (f"sm{capability[0]}{capability[1]}",) if capability else ()
+    return (device.name, *generation, device.architecture, device.kind, ANY)
+
+
+def _without_stack(key: CorrectionKey) -> tuple[str, str, str, str]:
+    return (key.device, key.model_family, key.precision, key.method)

@@ -1,0 +1,122 @@
+"""A ledger summed once: bytes per rank that do not depend on the batch, and per-token figures of each unit.
+
+The planner tries many batch sizes of one ledger, so what a batch cannot change is added up here. Units: bytes per
+rank for state, bytes per computed token for activations, FLOP per token for work.
+"""
+
+from dataclasses import dataclass
+
+from stoker.core.job import Task
+from stoker.core.ledger import Attention, Ledger, ModuleGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitSums:
+    """One module group (a copy of it; `repeats` copies).
+
+    `saved_bytes` per token, `saved_bytes_per_key` per token and key position; `input_bytes`: per token, what is kept
+    at a recompute boundary. `learning_frac`: share of the matrix parameters that get a weight gradient. `width`:
+    geometric mean edge of its matrices, weighted by work. `per_sample`: it runs on one vector a sample.
+    """
+
+    name: str
+    kind: str
+    repeats: int
+    saved_bytes: float
+    saved_bytes_per_key: float
+    input_bytes: float
+    matmul_flops: float
+    adapter_flops: float
+    learning_frac: float
+    width: float
+    attention: Attention | None
+    num_kernels: int
+    weight_bytes: float
+    cast_bytes: float
+    dense_grad_bytes: float
+    recomputed: bool
+    in_backward: bool
+    per_sample: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerSums:
+    """State per rank in bytes, and the units.
+
+    `accumulator_bytes`: fp32 sums beside narrower gradients. `step_temp_bytes`: transient of an optimizer step.
+    """
+
+    params_bytes: float
+    grads_bytes: float
+    accumulator_bytes: float
+    step_temp_bytes: float
+    optimizer_bytes: float
+    weights_unsharded_bytes: float
+    trainable_params: int
+    trainable_params_per_rank: float
+    units: tuple[UnitSums, ...]
+
+
+def sum_ledger(ledger: Ledger, task: Task) -> LedgerSums:
+    """Sums of `ledger`. Bytes per parameter as the passes left them; shards divide what they shard."""
+    params = grads = states = unsharded = local = sums = 0.0
+    for group in ledger.groups:
+        weights = group.num_params * group.weight_bytes_per_param + group.adapter_params * group.adapter_bytes_per_param
+        gradient = _grad_bytes(group)
+        state = group.state_bytes + group.base_trainable * group.master_bytes_per_param
+        params += group.repeats * weights / group.weight_shards
+        grads += group.repeats * gradient / group.grad_shards
+        states += group.repeats * state / group.state_shards
+        unsharded += group.repeats * weights
+        local += group.repeats * group.trainable / group.state_shards
+        if ledger.accumulates_fp32 and group.grad_bytes_per_param < 4.0:
+            sums += group.repeats * 4.0 * group.base_trainable / group.grad_shards
+    return LedgerSums(
+        params_bytes=params,
+        grads_bytes=grads,
+        accumulator_bytes=sums,
+        step_temp_bytes=local * ledger.step_temp_bytes_per_param,
+        optimizer_bytes=states,
+        weights_unsharded_bytes=unsharded,
+        trainable_params=ledger.num_trainable,
+        trainable_params_per_rank=local,
+        units=tuple(_sum_unit(group, ledger, task) for group in ledger.groups),
+    )
+
+
+def _grad_bytes(group: ModuleGroup) -> float:
+    return group.base_trainable * group.grad_bytes_per_param + group.adapter_params * group.adapter_bytes_per_param
+
+
+def _sum_unit(group: ModuleGroup, ledger: Ledger, task: Task) -> UnitSums:
+    saved = per_key = 0.0
+    for tensor in group.saved:
+        size = tensor.bytes_per_token(ledger.compute_bytes, 1.0)
+        if tensor.per_key:
+            per_key += size
+        else:
+            saved += size
+    work = sum(linear.flops_per_token for linear in group.linears)
+    area = sum(linear.flops_per_token * linear.in_features * linear.out_features for linear in group.linears)
+    matrices = sum(linear.num_params for linear in group.linears)
+    cast = matrices * ledger.compute_bytes if ledger.autocast and group.weight_bytes_per_param >= 4.0 else 0.0
+    return UnitSums(
+        name=group.name,
+        kind=group.kind,
+        repeats=group.repeats,
+        saved_bytes=saved,
+        saved_bytes_per_key=per_key,
+        input_bytes=group.input_elements * ledger.compute_bytes,
+        matmul_flops=group.flops_per_token,
+        adapter_flops=group.adapter_flops_per_token,
+        learning_frac=group.base_trainable / group.num_params if group.num_params else 0.0,
+        width=(area / work) ** 0.5 if work else 0.0,
+        attention=group.attention,
+        num_kernels=group.num_kernels,
+        weight_bytes=matrices * ledger.compute_bytes,
+        cast_bytes=cast,
+        dense_grad_bytes=_grad_bytes(group) if group.kind == "embedding" else 0.0,
+        recomputed=group.recomputed,
+        in_backward=group.in_backward,
+        per_sample=group.kind == "head" and task != "causal_lm",
+    )

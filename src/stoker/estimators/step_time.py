@@ -1,0 +1,58 @@
+"""Seconds of one optimizer step, by terms: compute, optimizer, exposed_comm, host_overhead, data_wait.
+
+The mean micro-batch times the number of micro-batches, the update, and the communication that compute does not hide.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log2
+
+from stoker.estimators.comm import comm_time
+from stoker.estimators.compute import MicroBatchTime, micro_batch_time, optimizer_time
+from stoker.estimators.scenario import Scenario, mean_batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """`step_s`, its terms (which sum to it), and the micro-batch that it was made of."""
+
+    step_s: float
+    terms: Mapping[str, float]
+    micro_batch: MicroBatchTime
+
+
+def estimate_step(scenario: Scenario) -> StepTime:
+    """Time of a mean optimizer step of `scenario`; a correction from own runs scales every term."""
+    constants = scenario.efficiency.constants
+    rounds = scenario.config.gradient_accumulation_steps
+    micro = micro_batch_time(scenario, mean_batch(scenario))
+    update = optimizer_time(scenario)
+    ranks = scenario.config.parallel.data_parallel
+    late = constants["straggler_frac"] * log2(ranks) if ranks > 1 else 0.0
+    device_s = rounds * micro.device_s
+    issue_s = rounds * micro.total_s + max(update.device_s, update.host_s)
+    comm = comm_time(scenario, rounds * micro.forward.total_s, rounds * micro.backward.total_s)
+    if ranks > 1:
+        comm += constants["host_s_per_parallel_step"]
+    terms = {
+        "compute": device_s,
+        "optimizer": update.device_s,
+        "exposed_comm": comm + late * issue_s,
+        "exposed_transfer": 0.0,
+        "bubble": 0.0,
+        "host_overhead": issue_s - device_s - update.device_s + constants["host_s_per_step"],
+    }
+    busy = sum(terms.values())
+    terms["data_wait"] = max(_loading_s(scenario) - busy, 0.0)
+    factor = scenario.correction.time_factor if scenario.correction else 1.0
+    scaled = {name: seconds * factor for name, seconds in terms.items()}
+    return StepTime(step_s=sum(scaled.values()), terms=scaled, micro_batch=micro)
+
+
+def _loading_s(scenario: Scenario) -> float:
+    """Seconds that one rank's loader needs for the samples of a step, its workers side by side."""
+    constants = scenario.efficiency.constants
+    config = scenario.config
+    samples = config.micro_batch_size * config.gradient_accumulation_steps
+    per_sample = constants["load_s_per_image" if scenario.is_image else "load_s_per_text"]
+    return samples * per_sample / max(config.workers, 1)

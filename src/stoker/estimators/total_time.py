@@ -1,0 +1,125 @@
+"""Seconds of the whole run, by lines: boot, download, load, tokenise, warm_up, steps, evaluation, saves.
+
+Small jobs are mostly not steps, so every line is priced; lines that nobody measured here are marked assumed.
+"""
+
+import re
+from math import ceil, sqrt
+
+from stoker.core.estimate import Source, TimeEstimate, weakest
+from stoker.core.job import Job
+from stoker.core.job_checks import save_minutes
+from stoker.core.profile import DataProfile
+from stoker.core.units import MINUTE_S
+from stoker.estimators.scenario import Scenario, mean_batch
+from stoker.estimators.step_time import StepTime, estimate_step
+
+
+def steps_per_epoch(job: Job, profile: DataProfile) -> int:
+    """Optimizer steps of one epoch: the last one may hold fewer samples."""
+    return max(1, ceil(profile.num_samples / job.train.global_batch_size))
+
+
+def num_steps(job: Job, profile: DataProfile) -> int:
+    """Optimizer steps of the run."""
+    steps = max(1, ceil(steps_per_epoch(job, profile) * job.train.epochs - 1e-9))
+    return min(steps, job.train.max_steps) if job.train.max_steps else steps
+
+
+def estimate_time(scenario: Scenario, job: Job, profile: DataProfile, *, is_here: bool) -> TimeEstimate:
+    """Step and total time. `is_here`: the machine is on and the files are there, so boot and download are zero."""
+    step = estimate_step(scenario)
+    steps = num_steps(job, profile)
+    lines = {
+        **_start_lines(scenario, profile, is_here=is_here),
+        "steps": steps * step.step_s,
+        "evaluation": num_evaluations(job, profile) * _evaluation_s(scenario, profile, step),
+        "saves": _num_saves(job, profile, steps * step.step_s) * _save_s(scenario),
+    }
+    total = sum(lines.values())
+    low, high = _interval(scenario, lines)
+    shares = scenario.efficiency.speed(scenario.cluster.device, scenario.ledger.compute_dtype)
+    source = Source.CALIBRATED if scenario.correction else weakest(Source.ANALYTIC, shares.source)
+    return TimeEstimate(
+        step_s=step.step_s,
+        step_terms=step.terms,
+        total_s=total,
+        total_terms=lines,
+        low_s=low,
+        high_s=high,
+        num_steps=steps,
+        source=source,
+    )
+
+
+def num_evaluations(job: Job, profile: DataProfile) -> int:
+    """Evaluations of the run: every epoch or every so many steps, and once at the end."""
+    if profile.num_eval_samples <= 0:
+        return 0
+    steps = num_steps(job, profile)
+    every = steps_per_epoch(job, profile) if job.eval.every == "epoch" else int(job.eval.every)
+    return max(1, ceil(steps / every - 1e-9))
+
+
+def _start_lines(scenario: Scenario, profile: DataProfile, *, is_here: bool) -> dict[str, float]:
+    constants = scenario.efficiency.constants
+    weights = scenario.sums.weights_unsharded_bytes
+    files = 2.0 * scenario.ledger.arch.num_params  # what the hub holds: 16-bit weights, mostly
+    measured = scenario.correction.start_s if scenario.correction else None
+    if measured is not None:
+        return {"load": measured}
+    tokens = 0.0 if scenario.is_image else (profile.num_samples + profile.num_eval_samples) * profile.lengths.mean
+    return {
+        "boot": 0.0 if is_here else constants["boot_s"],
+        "download": 0.0 if is_here else constants["install_s"] + files / constants["download_bytes_per_s"],
+        "load": constants["import_s"] + weights / constants["load_bytes_per_s"],
+        "tokenise": tokens / constants["tokenise_tokens_per_s"],
+        "warm_up": constants["warm_up_s"] if scenario.cluster.device.kind != "cpu" else 0.0,
+    }
+
+
+def _evaluation_s(scenario: Scenario, profile: DataProfile, step: StepTime) -> float:
+    """Forward over the evaluation samples, spread over the ranks, at the training micro-batch size."""
+    batch = mean_batch(scenario)
+    ranks = scenario.config.parallel.data_parallel
+    batches = ceil(profile.num_eval_samples / (batch.samples * ranks))
+    factor = scenario.correction.time_factor if scenario.correction else 1.0
+    return batches * (step.micro_batch.forward.total_s * factor) + scenario.efficiency.constants["evaluation_fixed_s"]
+
+
+def _num_saves(job: Job, profile: DataProfile, training_s: float) -> int:
+    """Checkpoints of the run: by steps, epochs, minutes, or (auto) by Young's interval of about half an hour."""
+    steps = num_steps(job, profile)
+    every = job.save.every
+    if every == "epoch":
+        return max(1, ceil(steps / steps_per_epoch(job, profile) - 1e-9))
+    if isinstance(every, int):
+        return max(1, ceil(steps / every))
+    if re.fullmatch(r"\d+", every):
+        return max(1, ceil(steps / int(every)))
+    minutes = save_minutes(every) or 30.0
+    return max(1, ceil(training_s / (minutes * MINUTE_S)))
+
+
+def _save_s(scenario: Scenario) -> float:
+    """One checkpoint: weights of what learns, masters and optimizer state, over the disk's rate."""
+    state = scenario.sums.optimizer_bytes * scenario.config.parallel.dp_shard
+    learning = min(scenario.sums.weights_unsharded_bytes, 4.0 * scenario.sums.trainable_params)
+    constants = scenario.efficiency.constants
+    return constants["save_fixed_s"] + (state + learning) / constants["save_bytes_per_s"]
+
+
+def _interval(scenario: Scenario, lines: dict[str, float]) -> tuple[float, float]:
+    """5 % and 95 % points of the total: the steps by their family's spread, the rest by a wider one."""
+    constants = scenario.efficiency.constants
+    if scenario.correction:
+        training = constants["spread_calibrated"]
+    else:
+        dtype = scenario.ledger.compute_dtype
+        training = scenario.efficiency.speed(scenario.cluster.device, dtype).spread_frac
+    stepping = lines["steps"] + lines["evaluation"]
+    rest = sum(lines.values()) - stepping
+    up = sqrt((training * stepping) ** 2 + (constants["spread_overheads"] * rest) ** 2)
+    total = sum(lines.values())
+    down = sqrt((training / (1.0 + training) * stepping) ** 2 + (0.5 * constants["spread_overheads"] * rest) ** 2)
+    return total - down, total + up
