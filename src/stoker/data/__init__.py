@@ -1,0 +1,1 @@
+"""Data: reading, encodings, Hangul forms, splits, labels, tokenising, caching, the data profile. No torch."""
