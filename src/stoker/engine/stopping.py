@@ -13,6 +13,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 EXIT_AT_ONCE = 130  # 128 + SIGINT, as shells count
+EXIT_CHILD = 143  # 128 + SIGTERM
 _FORWARD_S = 1.0
 
 
@@ -29,6 +30,7 @@ class StopRequest:
         self._leave, self._clock = leave, clock
         self._asked_s = 0.0
         self._former: dict[int, Any] = {}
+        self._pid = os.getpid()
 
     @property
     def requested(self) -> bool:
@@ -64,7 +66,10 @@ class StopRequest:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if not self.reason:
+        if os.getpid() != self._pid:  # a forked loader process: its parent decides about Ctrl-C, SIGTERM ends it
+            if name == "SIGTERM":
+                os._exit(EXIT_CHILD)
+        elif not self.reason:
             self.request(name)
         elif name == self.reason or self._clock() - self._asked_s > _FORWARD_S:
             self._leave(EXIT_AT_ONCE)

@@ -4,6 +4,7 @@ ST0xx job file, 1xx data, 2xx model, 3xx planning, 4xx running, 5xx environment,
 """
 
 from stoker.core.codes import (
+    checkpoint_codes,
     data_codes,
     environment_codes,
     job_codes,
@@ -20,6 +21,7 @@ ALL_CODES: tuple[Code, ...] = (
     *model_codes.CODES,
     *plan_codes.CODES,
     *run_codes.CODES,
+    *checkpoint_codes.CODES,
     *environment_codes.CODES,
     *report_codes.CODES,
 )
