@@ -62,6 +62,10 @@ def read_text(file: Path) -> str:
 def job_from_document(document: YamlDocument, overrides: Sequence[str] = (), *, place: str, base_dir: Path) -> Job:
     """A validated job from parsed YAML."""
     value = document.value
+    if value is None:
+        raise JobFileError(
+            "ST002", _("the file is empty"), place=place, fix=_("`stoker init` writes a commented starter")
+        )
     if not isinstance(value, dict):
         raise JobFileError(
             "ST004",

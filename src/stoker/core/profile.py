@@ -8,19 +8,27 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import NormalDist
 
 from stoker.core.estimate import Source
 
 _GRID = 201  # quantile points kept
+_TAIL = 16  # points beyond the last cell but one: at 1 - 0.005 / 2^k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthDistribution:
-    """Token counts per sample as `quantiles` at equal probabilities 0..1 (ascending), `mean` beside it."""
+    """Token counts per sample as `quantiles` at equal probabilities 0..1 (ascending), `mean` beside it.
+
+    `tail` refines the last cell, whose upper edge is the longest sample of all: with n cells, its k-th value
+    (from 0) is the quantile at 1 - 1 / (n 2^(k+1)). Without it a straight line up to the one longest sample would
+    make the longest of a batch up to twice too long.
+    """
 
     quantiles: tuple[float, ...]
     mean: float
+    tail: tuple[float, ...] = ()
 
     @property
     def maximum(self) -> float:
@@ -30,23 +38,47 @@ class LengthDistribution:
         """Length at `probability`, linear between grid points."""
         where = min(max(probability, 0.0), 1.0) * (len(self.quantiles) - 1)
         below = int(where)
+        if self.tail and below >= len(self.quantiles) - 2:
+            return self._tail_quantile(where - (len(self.quantiles) - 2))
         above = min(below + 1, len(self.quantiles) - 1)
         return self.quantiles[below] + (where - below) * (self.quantiles[above] - self.quantiles[below])
+
+    def _tail_quantile(self, share: float) -> float:
+        """Length at `share` (0..1) of the last cell, linear between its halvings."""
+        points = (self.quantiles[-2], *self.tail, self.quantiles[-1])
+        if share >= 1.0:
+            return points[-1]
+        halvings = int(-math.log2(1.0 - share))  # 0 in the first half, 1 in the next quarter, ...
+        if halvings >= len(self.tail):
+            halvings, start, end = len(self.tail), 1.0 - 0.5 ** len(self.tail), 1.0
+        else:
+            start, end = 1.0 - 0.5**halvings, 1.0 - 0.5 ** (halvings + 1)
+        return points[halvings] + (share - start) / (end - start) * (points[halvings + 1] - points[halvings])
 
     def truncated(self, limit: float) -> "LengthDistribution":
         """Lengths cut at `limit` tokens."""
         cut = tuple(min(q, limit) for q in self.quantiles)
         if cut[-1] == self.quantiles[-1]:
             return self
-        lost = sum(a - b for a, b in zip(self.quantiles, cut, strict=True)) / len(cut)
-        return LengthDistribution(quantiles=cut, mean=max(1.0, self.mean - lost))
+        mean = min(max(1.0, self.mean - self._mean_excess(limit)), max(limit, 1.0))
+        return LengthDistribution(quantiles=cut, mean=mean, tail=tuple(min(q, limit) for q in self.tail))
+
+    def _mean_excess(self, limit: float) -> float:
+        """Mean of max(0, length - limit): trapezoids over the cells, the last one by its halvings."""
+        cells = len(self.quantiles) - 1
+        edges = [*self.quantiles[:-1], *self.tail, self.quantiles[-1]]
+        last = [0.5 ** (k + 1) for k in range(len(self.tail))] + [0.5 ** len(self.tail)]
+        widths = [1.0] * (cells - 1) + last
+        over = [max(0.0, edge - limit) for edge in edges]
+        return sum(w * (a + b) / 2.0 for w, (a, b) in zip(widths, pairwise(over), strict=True)) / cells
 
     def expected_longest(self, batch: int) -> float:
         """Mean length of the longest of `batch` independent samples: the integral of Q(u^(1/batch)) over u."""
         if batch <= 1:
             return self.mean
         points = 64
-        return sum(self.quantile(((i + 0.5) / points) ** (1.0 / batch)) for i in range(points)) / points
+        mean = sum(self.quantile(((i + 0.5) / points) ** (1.0 / batch)) for i in range(points)) / points
+        return min(mean, self.maximum)  # rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +99,12 @@ def lengths_from_samples(counts: Sequence[int]) -> LengthDistribution:
     ordered = sorted(counts)
     last = len(ordered) - 1
     grid = tuple(float(ordered[round(i / (_GRID - 1) * last)]) for i in range(_GRID))
-    return LengthDistribution(quantiles=grid, mean=sum(ordered) / len(ordered))
+    tail = tuple(float(ordered[round(p * last)]) for p in _tail_probabilities())
+    return LengthDistribution(quantiles=grid, mean=sum(ordered) / len(ordered), tail=tail)
+
+
+def _tail_probabilities() -> list[float]:
+    return [1.0 - 0.5**k / (_GRID - 1) for k in range(1, _TAIL + 1)]
 
 
 def lengths_declared(mean: float, p99: float, maximum: float) -> LengthDistribution:
@@ -84,7 +121,8 @@ def lengths_declared(mean: float, p99: float, maximum: float) -> LengthDistribut
     inner = [math.exp(norm.inv_cdf(i / (_GRID - 1))) for i in range(1, _GRID - 1)]
     body = [min(max(value, 1.0), maximum) for value in inner]
     grid = (body[0], *body, float(maximum))
-    return LengthDistribution(quantiles=grid, mean=mean)
+    tail = tuple(min(max(math.exp(norm.inv_cdf(p)), 1.0), maximum) for p in _tail_probabilities())
+    return LengthDistribution(quantiles=grid, mean=mean, tail=tail)
 
 
 def lengths_constant(tokens: int) -> LengthDistribution:

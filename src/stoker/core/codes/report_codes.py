@@ -1,5 +1,39 @@
-"""Codes of report: what each means and what to do, for `stoker explain`."""
+"""Codes of records and reports: what each means and what to do, for `stoker explain`."""
 
 from stoker.core.codes.code import Code
+from stoker.core.i18n import N_
 
-CODES: tuple[Code, ...] = ()
+CODES: tuple[Code, ...] = (
+    Code(
+        "ST601",
+        N_("no record"),
+        N_("The folder or file named holds no record.jsonl: it is no run folder, or the run never started."),
+        N_("Name the folder that `stoker run --out` wrote."),
+    ),
+    Code(
+        "ST602",
+        N_("damaged record"),
+        N_(
+            "A line in the middle of record.jsonl is no JSON object of a known kind. A torn last line is normal after a kill and is skipped; a damaged line before it means that the file was changed."
+        ),
+        N_("Restore the file from a copy, or remove the line named."),
+    ),
+    Code(
+        "ST603",
+        N_("record of another version"),
+        N_("The record has no header line, or was written by a newer stoker with another schema."),
+        N_("Read it with the stoker that wrote it, or update stoker."),
+    ),
+    Code(
+        "ST604",
+        N_("report not written"),
+        N_("The file for the report cannot be created: a missing permission, a full disk, or a folder of that name."),
+        N_("Name another file with --html, --png or -o."),
+    ),
+    Code(
+        "ST605",
+        N_("no matplotlib"),
+        N_("A PNG is drawn with matplotlib, an optional part. The HTML report draws its charts without it."),
+        N_("Install it with: pip install 'stoker[plots]'."),
+    ),
+)
