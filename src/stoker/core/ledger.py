@@ -61,7 +61,7 @@ class SavedTensor:
     `elements`: per token, or per token and key position where `per_key` (eager attention scores).
     `bytes_per_element`: None means the compute dtype. `linear`: for role linear_input, which linears need it:
     when all of those are frozen, it is not saved. `only_below_fp32`: a cast copy, which exists only where the
-    compute dtype is narrower than fp32.
+    compute dtype is narrower than fp32. `per_sample`: counted once a sample, not once a token.
     """
 
     name: str
@@ -71,13 +71,15 @@ class SavedTensor:
     per_key: bool = False
     linears: tuple[str, ...] = ()
     only_below_fp32: bool = False
+    per_sample: bool = False
 
     def bytes_per_token(self, compute_bytes: float, key_len: float) -> float:
-        """Bytes kept for one token whose row of the score matrix has `key_len` keys."""
+        """Bytes kept for one token of a sample with `key_len` tokens (so many keys has its row of the scores)."""
         if self.only_below_fp32 and compute_bytes >= 4.0:
             return 0.0
         width = compute_bytes if self.bytes_per_element is None else self.bytes_per_element
-        return self.elements * width * (key_len if self.per_key else 1.0)
+        share = 1.0 / max(key_len, 1.0) if self.per_sample else 1.0
+        return self.elements * width * share * (key_len if self.per_key else 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,7 @@ class ModuleGroup:
     weight_shards: int = 1
     grad_shards: int = 1
     state_shards: int = 1
+    cast_bytes: int = 0  # narrow weight copies of one copy that autocast keeps from forward to backward
     recomputed: bool = False
     in_backward: bool = True  # False: frozen with nothing that learns below it, so backward ends above it
     weights_quantised: bool = False  # weight_bytes_per_param is set by the adapter (nf4); precision leaves it

@@ -1,10 +1,10 @@
 """What each kind of technique must offer. `tests/contract` checks that what is declared is what is built.
 
 Cost methods work on core types and never import torch; construction methods import it inside.
-Passes run in this order: adapter, precision, attention, recompute, optimizer, parallel.
+Passes run in this order: adapter, precision, attention, recompute, optimizer, parallel, placement.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from stoker.core.hardware import Device
 from stoker.core.job import TuneSpec
 from stoker.core.ledger import Ledger, ModuleGroup
+from stoker.core.profile import LengthDistribution
 from stoker.core.run_config import Parallel, RunConfig
 
 if TYPE_CHECKING:
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 class Optimizer(Protocol):
     """Prices its state a group at a time and builds itself over parameter groups."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def step_temp_bytes_per_param(self) -> float:
+        """Transient bytes per trainable parameter of one step, beyond gradients and state (case 4)."""
 
     def state_bytes(self, group: ModuleGroup) -> int:
         """Optimizer state of one copy of `group`, unsharded (case 4: it exists only after step 1)."""
@@ -36,19 +42,30 @@ class Optimizer(Protocol):
 class Adapter(Protocol):
     """Decides which parameters learn."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def apply(self, ledger: Ledger, tune: TuneSpec) -> Ledger: ...
 
     def attach(self, model: "torch.nn.Module", tune: TuneSpec) -> "torch.nn.Module":
-        """The model with adapters, everything that does not learn frozen."""
+        """The model with adapters, everything that does not learn frozen. Comes before Precision.convert."""
 
 
 class Precision(Protocol):
     """A number format for weights, gradients, masters and compute."""
 
-    name: str
-    compute_dtype: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def compute_dtype(self) -> str: ...
+
+    @property
+    def needs_scaler(self) -> bool: ...
+
+    @property
+    def accumulates_fp32(self) -> bool:
+        """Whether gradients of several micro-batches need a `GradientAccumulator` (4 bytes a parameter more)."""
 
     def apply(self, ledger: Ledger) -> Ledger: ...
 
@@ -56,32 +73,31 @@ class Precision(Protocol):
         """Why `device` cannot do it (by compute capability, never by a permissive query), or None."""
 
     def convert(self, model: "torch.nn.Module") -> None:
-        """Weights to their dtype; trainable ones keep fp32 where the format says so (case 24)."""
+        """Weights to their dtype in place; trainable ones keep fp32 where the format says so (case 24)."""
 
     def autocast(self, device_type: str) -> AbstractContextManager[Any]: ...
 
     def wrap_optimizer(self, inner: Optimizer, groups: list[dict[str, Any]]) -> "torch.optim.Optimizer":
         """The optimizer, over fp32 masters where the format keeps them."""
 
-    @property
-    def needs_scaler(self) -> bool: ...
-
 
 class AttentionTechnique(Protocol):
-    name: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def hf_name(self) -> str:
+        """Value of `attn_implementation` in transformers."""
 
     def apply(self, ledger: Ledger) -> Ledger:
         """Keeps or drops the score tensors."""
 
     def unsupported(self, device: Device) -> str | None: ...
 
-    @property
-    def hf_name(self) -> str:
-        """Value of `attn_implementation` in transformers."""
-
 
 class RecomputeTechnique(Protocol):
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def apply(self, ledger: Ledger) -> Ledger: ...
 
@@ -91,19 +107,35 @@ class RecomputeTechnique(Protocol):
 class LossTechnique(Protocol):
     """The last layer's loss. Bytes are of the logits and every copy alive at the peak."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
-    def logits_bytes(self, tokens: float, num_outputs: int, compute_bytes: float) -> float: ...
+    @property
+    def recomputes_head(self) -> bool:
+        """Whether backward runs the vocabulary projection again (2 H V more FLOPs a token)."""
+
+    def logits_terms(self, tokens: float, num_outputs: int, compute_bytes: float) -> dict[str, float]:
+        """Bytes of each tensor alive at the peak, by name."""
+
+    def logits_bytes(self, tokens: float, num_outputs: int, compute_bytes: float) -> float:
+        """The sum of `logits_terms`."""
 
     def language_model_loss(
         self, hidden: "torch.Tensor", head: "torch.nn.Module", labels: "torch.Tensor"
     ) -> "torch.Tensor":
-        """Sum (not mean) of the cross-entropy over labels != -100, fp32. hidden [B, S, H], labels [B, S]."""
+        """Sum (not mean) of the cross-entropy over labels != -100, fp32.
+
+        hidden [B, S, H]; labels [B, S], already shifted: labels[:, i] belongs to hidden[:, i].
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """One collective of a step: bytes of the full tensor, ranks, how often, which share hides under compute."""
+    """One kind of collective of a step.
+
+    `num_bytes`: the full tensor of one call. `count`: calls in one optimizer step. `overlapped_frac`: share that
+    hides under compute.
+    """
 
     operation: str  # all_reduce | all_gather | reduce_scatter
     num_bytes: float
@@ -113,7 +145,8 @@ class Collective:
 
 
 class ParallelTechnique(Protocol):
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def matches(self, parallel: Parallel) -> bool: ...
 
@@ -125,19 +158,47 @@ class ParallelTechnique(Protocol):
     def buffer_bytes(self, ledger: Ledger, config: RunConfig) -> tuple[float, float]:
         """(communication buffers, gathered units) alive at the peak, per rank."""
 
-    def attach(self, model: "torch.nn.Module", parallel: Parallel) -> "torch.nn.Module": ...
+    def attach(self, model: "torch.nn.Module", parallel: Parallel) -> "torch.nn.Module":
+        """The model over the default process group. Comes after Precision.convert and before the optimizer."""
 
 
 class PackingTechnique(Protocol):
-    """How samples become micro-batches."""
+    """How the samples of one optimizer step become micro-batches. Which samples those are, the data order says."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
-    def mean_tokens(self, lengths: Any, micro_batch_size: int) -> float:
-        """Computed tokens of a mean micro-batch, padding included; `lengths`: a LengthDistribution."""
+    def mean_tokens(self, lengths: LengthDistribution, micro_batch_size: int, global_batch_size: int) -> float:
+        """Computed tokens of a mean micro-batch, padding included."""
 
-    def peak_tokens(self, lengths: Any, micro_batch_size: int) -> tuple[float, float]:
+    def peak_tokens(self, lengths: LengthDistribution, micro_batch_size: int) -> tuple[float, float]:
         """(tokens, sequence length) of the fullest micro-batch."""
 
-    def micro_batches(self, lengths: Iterable[int], order: Iterable[int], micro_batch_size: int) -> Iterator[list[int]]:
-        """Sample positions of each micro-batch of one optimizer step, from `order`."""
+    def micro_batches(self, lengths: Sequence[int], samples: Sequence[int], micro_batch_size: int) -> list[list[int]]:
+        """Micro-batches of one optimizer step over all ranks: `samples` are its global batch in data order,
+        `lengths[sample]` their tokens. Rank r of D takes micro-batches r, r + D, r + 2D, ..."""
+
+    def padded_length(self, batch: Sequence[int], longest: int) -> int:
+        """Tokens that every sample of a micro-batch with lengths `batch` is padded to; `longest`: of the data."""
+
+
+class CaptureTechnique(Protocol):
+    """How kernels are launched. `kernel_frac`: launches left per launch of the eager loop; `warm_up_s`: once a run."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kernel_frac(self) -> float: ...
+
+    @property
+    def warm_up_s(self) -> float: ...
+
+    def attach(self, model: "torch.nn.Module") -> "torch.nn.Module": ...
+
+
+class PlacementTechnique(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def apply(self, ledger: Ledger) -> Ledger: ...

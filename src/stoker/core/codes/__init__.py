@@ -12,6 +12,7 @@ from stoker.core.codes import (
     plan_codes,
     report_codes,
     run_codes,
+    technique_codes,
 )
 from stoker.core.codes.code import Code
 
@@ -24,6 +25,7 @@ ALL_CODES: tuple[Code, ...] = (
     *checkpoint_codes.CODES,
     *environment_codes.CODES,
     *report_codes.CODES,
+    *technique_codes.CODES,
 )
 
 

@@ -1,1 +1,13 @@
+"""Losses of a language model: bytes of the logits and of every copy alive at the peak, and the loss itself."""
 
+from stoker.techniques.lookup import find_technique
+from stoker.techniques.loss.chunked import ChunkedLoss
+from stoker.techniques.loss.eager import EagerLoss
+from stoker.techniques.protocols import LossTechnique
+
+LOSSES: tuple[LossTechnique, ...] = (EagerLoss(), ChunkedLoss())
+
+
+def loss(name: str) -> LossTechnique:
+    """The loss called `name`. Raises PlanningError ST380."""
+    return find_technique("loss", LOSSES, name)

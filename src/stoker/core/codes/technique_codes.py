@@ -1,0 +1,43 @@
+"""Codes of the techniques, across the ranges: what each means and what to do, for `stoker explain`."""
+
+from stoker.core.codes.code import Code
+from stoker.core.i18n import N_
+
+CODES: tuple[Code, ...] = (
+    Code(
+        "ST280",
+        N_("nothing to recompute"),
+        N_("Recomputation works on repeated blocks; this model's code declares none."),
+        N_("Set run.recompute: none, and lower run.micro_batch_size if memory is short."),
+    ),
+    Code(
+        "ST281",
+        N_("nothing to adapt"),
+        N_("An adapter sits beside linear layers inside the model's blocks; none of them matches tune.targets."),
+        N_("Use tune.targets: all-linear, or name linears as the model's code does; convolutional networks: full."),
+    ),
+    Code(
+        "ST282",
+        N_("nothing to freeze"),
+        N_("A prefix in tune.freeze matches no parameter, so it would silently train what was meant to stay."),
+        N_("Use one of the module names in the message, with or without the base model's name before it."),
+    ),
+    Code(
+        "ST380",
+        N_("technique not built"),
+        N_("The job pins a technique that the job file knows but this version of stoker does not build."),
+        N_("Use one of those named in the message, or auto."),
+    ),
+    Code(
+        "ST580",
+        N_("no 4-bit weights here"),
+        N_("qlora stores the frozen weights in 4 bits through bitsandbytes, which needs a CUDA GPU."),
+        N_("Install bitsandbytes on a machine with a GPU, or use tune.method: lora."),
+    ),
+    Code(
+        "ST581",
+        N_("flash-attn missing"),
+        N_("run.attention: flash runs kernels of the package flash-attn, which is not installed."),
+        N_("Install flash-attn, or use run.attention: sdpa, which needs the same memory."),
+    ),
+)

@@ -1,0 +1,31 @@
+"""Full tuning: every parameter learns, except what `tune.freeze` names."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from stoker.core.job import TuneSpec
+from stoker.core.ledger import Ledger
+from stoker.techniques.adapter.freeze import freeze_groups, mark_backward, without_frozen_inputs
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Full:
+    """No adapter."""
+
+    name: ClassVar[str] = "full"
+
+    def apply(self, ledger: Ledger, tune: TuneSpec) -> Ledger:
+        """Frozen groups lose their gradient, state and linear inputs; below the first that learns, everything."""
+        frozen = mark_backward(freeze_groups(ledger, tune.freeze))
+        groups = tuple(without_frozen_inputs(group) for group in frozen.groups)
+        return replace(frozen, groups=groups, passes=(*ledger.passes, self.name))
+
+    def attach(self, model: "torch.nn.Module", tune: TuneSpec) -> "torch.nn.Module":
+        """`model` with the named prefixes frozen. Raises ModelError ST282 for a prefix that names nothing."""
+        from stoker.techniques.adapter.modules import freeze_prefixes
+
+        freeze_prefixes(model, tune.freeze)
+        return model

@@ -1,0 +1,45 @@
+"""Which linears get an adapter: `all-linear`, `attention`, or names matched as peft matches them (by suffix)."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+_ATTENTION: Final = re.compile(r"attn|attention")
+_ATTENTION_NAMES: Final = frozenset(
+    [
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "out_proj",
+        "qkv_proj",
+        "qkv",
+        "Wqkv",
+        "Wo",
+        "c_attn",
+        "query",
+        "key",
+        "value",
+        "query_key_value",
+        "query_proj",
+        "key_proj",
+        "value_proj",
+        "q_a_proj",
+        "q_b_proj",
+        "kv_a_proj_with_mqa",
+        "kv_b_proj",
+    ]
+)
+_ROUTERS: Final = frozenset({"router", "gate", "mlp.gate", "mlp.router", "shared_expert_gate"})
+
+
+def is_target(name: str, targets: str | Sequence[str]) -> bool:
+    """Whether the linear called `name` (its path inside a block) gets an adapter."""
+    leaf = name.rsplit(".", 1)[-1]
+    if not isinstance(targets, str):
+        return any(name == target or name.endswith("." + target) for target in targets)
+    if leaf in _ROUTERS:
+        return False
+    if targets == "all-linear":
+        return True
+    return bool(_ATTENTION.search(name)) or leaf in _ATTENTION_NAMES

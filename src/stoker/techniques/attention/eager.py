@@ -1,0 +1,23 @@
+"""Attention as plain matrix products: the score matrix of every head is kept for backward (5as/h in 2205.05198)."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from stoker.core.hardware import Device
+from stoker.core.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eager:
+    """Scores, softmax and dropout mask stay, each tokens x keys x heads."""
+
+    name: ClassVar[str] = "eager"
+    hf_name: ClassVar[str] = "eager"
+
+    def apply(self, ledger: Ledger) -> Ledger:
+        """Keeps the per-key tensors of the catalogue."""
+        return replace(ledger, saves_scores=True, passes=(*ledger.passes, self.name))
+
+    def unsupported(self, device: Device) -> str | None:
+        """Always None: matrix products run everywhere."""
+        return None

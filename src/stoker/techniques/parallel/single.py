@@ -1,0 +1,34 @@
+"""One process on one device: nothing sharded, nothing sent."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from stoker.core.ledger import Ledger
+from stoker.core.run_config import Parallel, RunConfig
+from stoker.techniques.protocols import Collective
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Single:
+    """The option that is always shown beside the others."""
+
+    name: ClassVar[str] = "single"
+
+    def matches(self, parallel: Parallel) -> bool:
+        """World size 1."""
+        return parallel.world_size == 1
+
+    def apply(self, ledger: Ledger, parallel: Parallel) -> Ledger:
+        return replace(ledger, passes=(*ledger.passes, self.name))
+
+    def collectives(self, ledger: Ledger, config: RunConfig) -> tuple[Collective, ...]:
+        return ()
+
+    def buffer_bytes(self, ledger: Ledger, config: RunConfig) -> tuple[float, float]:
+        return 0.0, 0.0
+
+    def attach(self, model: "torch.nn.Module", parallel: Parallel) -> "torch.nn.Module":
+        return model

@@ -1,0 +1,41 @@
+"""The ledger of a job under a run configuration: every technique's pass, in one stated order."""
+
+from dataclasses import replace
+
+from stoker.core.job import Job
+from stoker.core.ledger import Ledger, ModelArch, ModuleGroup, untouched
+from stoker.core.run_config import RunConfig
+from stoker.techniques.adapter import adapter
+from stoker.techniques.attention import attention
+from stoker.techniques.optimizer import optimizer
+from stoker.techniques.parallel import parallel
+from stoker.techniques.placement import placement
+from stoker.techniques.precision import precision
+from stoker.techniques.protocols import Optimizer
+from stoker.techniques.recompute import recompute
+
+
+def apply_passes(arch: ModelArch, job: Job, config: RunConfig) -> Ledger:
+    """`arch` after adapter, precision, attention, recompute, optimizer, parallel and placement, in that order.
+
+    Bytes are per parameter and per copy; sums belong to the estimators. Raises PlanningError ST380 for a pinned
+    technique that is not built, ModelError ST281 for an adapter that finds nothing to adapt.
+    """
+    ledger = adapter(job.tune.method).apply(untouched(arch), job.tune)
+    number_format = precision(config.precision)
+    ledger = number_format.apply(ledger)
+    several = config.gradient_accumulation_steps > 1
+    ledger = replace(ledger, accumulates_fp32=number_format.accumulates_fp32 and several)
+    ledger = attention(config.attention).apply(ledger)
+    ledger = recompute(config.recompute).apply(ledger)
+    ledger = _with_optimizer(ledger, optimizer(job.train.optimizer))
+    ledger = parallel(config.parallel).apply(ledger, config.parallel)
+    return placement(config.placement).apply(ledger)
+
+
+def _with_optimizer(ledger: Ledger, technique: Optimizer) -> Ledger:
+    def priced(group: ModuleGroup) -> ModuleGroup:
+        return replace(group, state_bytes=technique.state_bytes(group))
+
+    priced_ledger = ledger.map_groups(priced, by=technique.name)
+    return replace(priced_ledger, step_temp_bytes_per_param=technique.step_temp_bytes_per_param)

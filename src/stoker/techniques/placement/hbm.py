@@ -1,0 +1,17 @@
+"""Everything in the device's own memory: no transfers, nothing on the host."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from stoker.core.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hbm:
+    """One tier."""
+
+    name: ClassVar[str] = "hbm"
+
+    def apply(self, ledger: Ledger) -> Ledger:
+        """The ledger as it is."""
+        return replace(ledger, passes=(*ledger.passes, self.name))

@@ -1,0 +1,44 @@
+"""What a number format does to the tensors kept for backward: the same network saves other tensors under it.
+
+Under autocast the residual stream and the norms stay fp32, and each linear keeps its own narrow copy of an fp32
+input. With frozen linears beside fp32 adapters only the adapter's input is kept: a 4-byte copy each without
+autocast (peft casts to the adapter's format), a narrow copy each with it, the shared tensor in fp32.
+The contract tests compare with what autograd keeps for tiny models.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from stoker.core.ledger import ModuleGroup, SavedTensor
+
+
+def saved_in_fp32(group: ModuleGroup) -> ModuleGroup:
+    """`group` as computed in fp32: an adapter reads the very tensor that its linear reads."""
+    return replace(group, saved=tuple(t for t in group.saved if t.role != "adapter_input"))
+
+
+def saved_in_16_bit(group: ModuleGroup) -> ModuleGroup:
+    """`group` as computed with 16-bit weights and activations; fp32 adapters keep fp32 copies of their inputs."""
+    return replace(group, saved=tuple(_with_adapters(group, adapter_bytes=group.adapter_bytes_per_param)))
+
+
+def saved_under_autocast(group: ModuleGroup, compute_bytes: float) -> ModuleGroup:
+    """`group` under autocast: fp32 norms and block inputs, one narrow input copy per linear."""
+    saved = tuple(_autocast_form(t) for t in _with_adapters(group, adapter_bytes=None))
+    return replace(group, saved=saved, input_elements=group.input_elements * 4.0 / compute_bytes)
+
+
+def _with_adapters(group: ModuleGroup, adapter_bytes: float | None) -> Iterator[SavedTensor]:
+    only_adapters = group.adapter_params > 0 and group.base_trainable == 0
+    for tensor in group.saved:
+        if tensor.role == "linear_input" and only_adapters:
+            continue
+        yield replace(tensor, bytes_per_element=adapter_bytes) if tensor.role == "adapter_input" else tensor
+
+
+def _autocast_form(tensor: SavedTensor) -> SavedTensor:
+    if tensor.role == "norm_input" and tensor.bytes_per_element is None:
+        return replace(tensor, bytes_per_element=4.0)
+    if tensor.role == "linear_input":
+        return replace(tensor, elements=tensor.elements * max(1, len(tensor.linears)))
+    return tensor

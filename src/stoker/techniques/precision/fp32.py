@@ -1,0 +1,53 @@
+"""fp32 throughout: 4 bytes a weight, 4 a gradient, no master."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stoker.core.hardware import Device
+from stoker.core.ledger import Ledger, ModuleGroup
+from stoker.techniques.precision.activations import saved_in_fp32
+from stoker.techniques.protocols import Optimizer
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fp32:
+    """The exact reference, on every device."""
+
+    name: ClassVar[str] = "fp32"
+    compute_dtype: ClassVar[str] = "fp32"
+    needs_scaler: ClassVar[bool] = False
+    accumulates_fp32: ClassVar[bool] = False
+
+    def apply(self, ledger: Ledger) -> Ledger:
+        """4 + 4 bytes a parameter."""
+        changed = ledger.map_groups(_in_fp32, by=self.name)
+        return replace(changed, compute_dtype="fp32", compute_bytes=4.0, autocast=False)
+
+    def unsupported(self, device: Device) -> str | None:
+        """Always None."""
+        return None
+
+    def convert(self, model: "torch.nn.Module") -> None:
+        """Every floating parameter to fp32."""
+        from stoker.techniques.precision.conversion import convert_parameters
+
+        convert_parameters(model, base="fp32")
+
+    def autocast(self, device_type: str) -> AbstractContextManager[Any]:
+        """No autocast."""
+        return nullcontext()
+
+    def wrap_optimizer(self, inner: Optimizer, groups: list[dict[str, Any]]) -> "torch.optim.Optimizer":
+        """The optimizer itself."""
+        return inner.build(groups)
+
+
+def _in_fp32(group: ModuleGroup) -> ModuleGroup:
+    group = saved_in_fp32(group)
+    if group.weights_quantised:
+        return replace(group, grad_bytes_per_param=4.0)
+    return replace(group, weight_bytes_per_param=4.0, master_bytes_per_param=0.0, grad_bytes_per_param=4.0)

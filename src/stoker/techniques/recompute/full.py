@@ -1,0 +1,46 @@
+"""Full recomputation: each block keeps its input only and runs its forward again in backward.
+
+Memory 2 T h L plus one block's working set (2205.05198), time one more forward of every block.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from stoker.core.errors import ModelError
+from stoker.core.i18n import _
+from stoker.core.ledger import Ledger, ModuleGroup
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullRecompute:
+    """Hugging Face's gradient checkpointing, non-reentrant (it works with frozen inputs and DDP, case 21)."""
+
+    name: ClassVar[str] = "full"
+
+    def apply(self, ledger: Ledger) -> Ledger:
+        """Marks every block that takes part in backward; embeddings, norms, heads and convolutions stay."""
+        return ledger.map_groups(_recomputed, by=f"recompute:{self.name}")
+
+    def attach(self, model: "torch.nn.Module") -> None:
+        """Switches recomputation on. Raises ModelError ST280 for a model that has no blocks to recompute."""
+        enable = getattr(model, "gradient_checkpointing_enable", None)
+        try:
+            if enable is None:
+                raise ValueError(type(model).__name__)
+            enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        except ValueError as error:
+            raise ModelError(
+                "ST280",
+                _("{model} has no blocks that can be recomputed").format(model=type(model).__name__),
+                place="run.recompute",
+                fix=_("use run.recompute: none"),
+            ) from error
+        if getattr(getattr(model, "config", None), "use_cache", False):
+            model.config.use_cache = False
+
+
+def _recomputed(group: ModuleGroup) -> ModuleGroup:
+    return replace(group, recomputed=True) if group.kind == "block" and group.in_backward else group
