@@ -98,6 +98,7 @@ def _by_name() -> dict[str, tuple[Device, ...]]:
     return names
 
 
+@functools.lru_cache(maxsize=1024)
 def matching_devices(name: str) -> tuple[Device, ...]:
     """Every product that `name` can mean, none for an unknown name. Case, spaces, dashes and makers do not count."""
     return _by_name().get(_key(name), ())

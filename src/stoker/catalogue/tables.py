@@ -1,4 +1,4 @@
-"""Reading the catalogue's CSV files: UTF-8, one header line, empty cell means unknown. Stdlib only, cached by callers."""
+"""Reading the catalogue's CSV files: UTF-8, one header line, empty cell means unknown. Cached by callers."""
 
 import csv
 from collections.abc import Iterator
