@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stoker.core.estimate import CostEstimate
+from stoker.core.plan import Candidate, Plan
 from stoker.core.record import RunRecord
 
 
@@ -29,7 +30,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """One run as a row: its record, its comparisons, its metrics, and what it would cost elsewhere."""
+    """One run as a row: its record, its comparisons, its metrics, and what it would cost elsewhere.
+
+    `plan` and `candidate`: what the record's header carries and which of it ran; None where it cannot be read.
+    """
 
     name: str
     record: RunRecord
@@ -37,6 +41,8 @@ class RunSummary:
     metrics: Mapping[str, float]
     elsewhere: tuple["Elsewhere", ...] = ()
     notes: tuple[str, ...] = field(default=())
+    plan: Plan | None = None
+    candidate: Candidate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,154 @@
+"""What a run's record says was measured, and how the plan's predictions compare with it.
+
+Memory is the largest value of any logged step (bytes), step time the median over the steps after the first line
+(warm-up, compilation), total time the record's end; a quantity that no sensor gave is None, never zero.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from stoker.core.comparison import Comparison
+from stoker.core.estimate import Source
+from stoker.core.plan import Candidate
+from stoker.core.record import EvalLine, RunRecord, StepLine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Totals of one record. `padding_frac`: share of computed tokens that were padding."""
+
+    last_step: int
+    elapsed_s: float | None
+    step_s: float | None
+    samples_per_s: float | None
+    tokens_per_s: float | None
+    padding_frac: float | None
+    data_wait_frac: float | None
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    cost_usd: float | None
+    save_s: float | None
+    eval_s: float | None
+
+
+def measure(record: RunRecord) -> Measured:
+    """The totals of a record, also of one that is still running or was killed."""
+    steps = record.steps
+    settled = steps[1:] if len(steps) > 1 else steps
+    busy_s = _stepping_s(steps)
+    samples, tokens = sum(line.samples for line in steps), sum(line.tokens for line in steps)
+    padded = sum(line.padded_tokens for line in steps)
+    ends = [line.elapsed_s for lines in (steps, record.evals, record.saves, record.events) for line in lines[-1:]]
+    final = _number(record.end.get("elapsed_s")) if record.end else None
+    costs = [line.cost_usd for line in steps if line.cost_usd is not None]
+    return Measured(
+        last_step=steps[-1].step if steps else 0,
+        elapsed_s=final if final is not None else max(ends, default=None),
+        step_s=median(line.step_s for line in settled) if settled else None,
+        samples_per_s=samples / busy_s if busy_s and samples else None,
+        tokens_per_s=tokens / busy_s if busy_s and tokens else None,
+        padding_frac=1.0 - tokens / padded if padded and tokens else None,
+        data_wait_frac=_wait_frac(settled),
+        peak_allocated_bytes=_peak([line.allocated_bytes for line in steps]),
+        peak_reserved_bytes=_peak([line.reserved_bytes for line in steps]),
+        cost_usd=max(costs, default=None),
+        save_s=sum(line.save_s for line in record.saves) if record.saves else None,
+        eval_s=sum(line.eval_s for line in record.evals) if record.evals else None,
+    )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _peak(values: Sequence[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _stepping_s(steps: Sequence[StepLine]) -> float:
+    """Seconds spent in steps: each line's mean step time times the steps since the line before."""
+    before, total = 0, 0.0
+    for line in steps:
+        total += line.step_s * (line.step - before)
+        before = line.step
+    return total
+
+
+def _wait_frac(steps: Sequence[StepLine]) -> float | None:
+    whole = sum(line.step_s for line in steps)
+    return sum(line.data_wait_s for line in steps) / whole if whole else None
+
+
+def best_eval(record: RunRecord) -> EvalLine | None:
+    """The evaluation that was best when it was made and has not been beaten since."""
+    best = [line for line in record.evals if line.is_best]
+    return best[-1] if best else None
+
+
+def compare(record: RunRecord, measured: Measured, candidate: Candidate | None) -> tuple[Comparison, ...]:
+    """Predicted beside measured. Reserved memory excludes the context, which the allocator cannot see.
+
+    Total time and cost are compared only for a finished run.
+    """
+    if candidate is None:
+        return ()
+    memory, time, cost = candidate.memory, candidate.time, candidate.cost
+    context = memory.terms.get("framework", 0)
+    finished = record.status == "finished"
+    spread_low, spread_high = _spread(time.total_s, time.low_s), _spread(time.total_s, time.high_s)
+    rows = [
+        Comparison(
+            name="peak_allocated",
+            unit="bytes",
+            predicted=memory.peak_allocated_bytes,
+            low=None,
+            high=None,
+            measured=measured.peak_allocated_bytes,
+            source=memory.source,
+        ),
+        Comparison(
+            name="peak_reserved",
+            unit="bytes",
+            predicted=memory.expected_bytes - context,
+            low=memory.low_bytes - context,
+            high=memory.high_bytes - context,
+            measured=measured.peak_reserved_bytes,
+            source=memory.source,
+        ),
+        Comparison(
+            name="step",
+            unit="s",
+            predicted=time.step_s,
+            low=time.step_s * spread_low,
+            high=time.step_s * spread_high,
+            measured=measured.step_s,
+            source=time.source,
+        ),
+        Comparison(
+            name="total",
+            unit="s",
+            predicted=time.total_s,
+            low=time.low_s,
+            high=time.high_s,
+            measured=measured.elapsed_s if finished else None,
+            source=time.source,
+        ),
+    ]
+    if cost is not None:
+        rows.append(
+            Comparison(
+                name="cost",
+                unit="usd",
+                predicted=cost.total_usd,
+                low=cost.low_usd,
+                high=cost.high_usd,
+                measured=measured.cost_usd if finished else None,
+                source=Source.ASSUMED if not cost.as_of else time.source,
+            )
+        )
+    return tuple(rows)
+
+
+def _spread(expected: float, edge: float) -> float:
+    return edge / expected if expected > 0 else 1.0
