@@ -21,7 +21,7 @@ from typing import Any
 from stoker.core.codec import decode, dumps, loads
 from stoker.observe.limits import disk_free_bytes, num_cores, usable_memory_bytes
 
-_COPY_BYTES = 256 << 20  # beyond any last-level cache worth the name
+_COPY_BYTES = 128 << 20  # a copy pair per core is beyond the last-level caches of today
 _MATMUL_EDGE = 1024
 _BLOCK_BYTES = 16 << 20
 _SYNC_BYTES = 4 * _BLOCK_BYTES
