@@ -11,7 +11,6 @@ from typing import Final
 
 from stoker.core.ledger import Ledger, ModuleGroup
 
-_BASES: Final = frozenset({"model", "base_model", "transformer", "backbone"})
 _VARIANTS: Final = (".sliding", ".full")  # one stack of layers, told apart by attention window
 
 
@@ -21,12 +20,13 @@ def freeze_groups(ledger: Ledger, prefixes: Sequence[str]) -> Ledger:
         return ledger
     result: list[ModuleGroup] = []
     first_layer: dict[str, int] = {}
+    tops = {part for group in ledger.groups for part in (group.name, group.name.split(".", 1)[0])}
     for group in ledger.groups:
         root = _root(group)
         start = first_layer.get(root, 0)
         first_layer[root] = start + group.repeats
         frozen = [
-            any(_covers(prefix, group, layer, ledger.arch.family) for prefix in prefixes)
+            any(_covers(prefix, group, layer, tops) for prefix in prefixes)
             for layer in range(start, start + group.repeats)
         ]
         result.extend(_runs(group, frozen))
@@ -54,10 +54,10 @@ def _root(group: ModuleGroup) -> str:
     return next((group.name.removesuffix(v) for v in _VARIANTS if group.name.endswith(v)), group.name)
 
 
-def _covers(prefix: str, group: ModuleGroup, layer: int, family: str) -> bool:
-    """Whether `prefix` names the whole of `group`'s layer number `layer`."""
-    if group.kind != "head" and (prefix in _BASES or prefix == family):
-        return True
+def _covers(prefix: str, group: ModuleGroup, layer: int, tops: set[str]) -> bool:
+    """Whether `prefix` names the whole of `group`'s layer number `layer`. A lone word that names no group: the base."""
+    if "." not in prefix and prefix not in tops:
+        return group.kind != "head" or group.name == "pooler"
     module = f"{_root(group)}.{layer}" if group.kind == "block" else _root(group)
     below_base = prefix.split(".", 1)[-1]
     return any(module == name or module.startswith(name + ".") for name in (prefix, below_base))

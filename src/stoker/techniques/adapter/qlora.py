@@ -69,6 +69,6 @@ def quantization_config(compute_dtype: str) -> Any:
 
     from stoker.techniques.precision.conversion import torch_dtype
 
-    return BitsAndBytesConfig(
+    return BitsAndBytesConfig(  # type: ignore[no-untyped-call]
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch_dtype(compute_dtype)
     )

@@ -5,30 +5,9 @@ from collections.abc import Sequence
 from typing import Final
 
 _ATTENTION: Final = re.compile(r"attn|attention")
-_ATTENTION_NAMES: Final = frozenset(
-    [
-        "q_proj",
-        "k_proj",
-        "v_proj",
-        "o_proj",
-        "out_proj",
-        "qkv_proj",
-        "qkv",
-        "Wqkv",
-        "Wo",
-        "c_attn",
-        "query",
-        "key",
-        "value",
-        "query_key_value",
-        "query_proj",
-        "key_proj",
-        "value_proj",
-        "q_a_proj",
-        "q_b_proj",
-        "kv_a_proj_with_mqa",
-        "kv_b_proj",
-    ]
+_ATTENTION_LEAF: Final = re.compile(
+    r"[qkvo]_proj|out_proj|qkv(_proj)?|W(qkv|o)|c_attn|query|key|value|query_key_value|(query|key|value)_proj"
+    r"|q_[ab]_proj|kv_a_proj_with_mqa|kv_b_proj"
 )
 _ROUTERS: Final = frozenset({"router", "gate", "mlp.gate", "mlp.router", "shared_expert_gate"})
 
@@ -42,4 +21,4 @@ def is_target(name: str, targets: str | Sequence[str]) -> bool:
         return False
     if targets == "all-linear":
         return True
-    return bool(_ATTENTION.search(name)) or leaf in _ATTENTION_NAMES
+    return bool(_ATTENTION.search(name)) or _ATTENTION_LEAF.fullmatch(leaf) is not None

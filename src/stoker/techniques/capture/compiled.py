@@ -21,5 +21,5 @@ class Compiled:
 
     def attach(self, model: "torch.nn.Module") -> "torch.nn.Module":
         """`model`, its forward compiled in place (names in its state dict stay)."""
-        model.compile(dynamic=True)  # type: ignore[no-untyped-call]
+        model.compile(dynamic=True)
         return model

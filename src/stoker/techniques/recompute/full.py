@@ -38,8 +38,9 @@ class FullRecompute:
                 place="run.recompute",
                 fix=_("use run.recompute: none"),
             ) from error
-        if getattr(getattr(model, "config", None), "use_cache", False):
-            model.config.use_cache = False
+        config = getattr(model, "config", None)
+        if getattr(config, "use_cache", False):
+            config.use_cache = False  # type: ignore[union-attr]
 
 
 def _recomputed(group: ModuleGroup) -> ModuleGroup:
