@@ -46,10 +46,10 @@ def collective_time(collective: Collective, cluster: Cluster) -> float:
 def link(cluster: Cluster, ranks: int) -> tuple[float, float]:
     """(seconds a round, bytes a second) of the slowest link that a ring over `ranks` ranks crosses."""
     device = cluster.device
-    on_nvlink = device.link_bytes_per_s > 1.5 * device.pcie_bytes_per_s
+    joined = device.link_max_gpus is None or ranks <= device.link_max_gpus
+    on_nvlink = joined and device.link_bytes_per_s > 1.5 * device.pcie_bytes_per_s
     alpha = _NVLINK_ALPHA_S if on_nvlink else _PCIE_ALPHA_S
-    inside = max(device.link_bytes_per_s, device.pcie_bytes_per_s)
-    beta = inside * (_NVLINK_FRAC if on_nvlink else _PCIE_FRAC)
+    beta = device.link_bytes_per_s * _NVLINK_FRAC if on_nvlink else device.pcie_bytes_per_s * _PCIE_FRAC
     if ranks > cluster.gpus_per_node:
         return max(alpha, _NETWORK_ALPHA_S), min(beta, cluster.inter_node_bytes_per_s * _NETWORK_FRAC)
     return alpha, beta

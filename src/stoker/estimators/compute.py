@@ -12,6 +12,7 @@ from stoker.core.hardware import Device
 from stoker.estimators.ledger_sums import UnitSums
 from stoker.estimators.memory import saved_bytes
 from stoker.estimators.scenario import Batch, Scenario
+from stoker.techniques.capture import capture
 from stoker.techniques.loss import loss
 from stoker.techniques.optimizer import optimizer
 
@@ -62,6 +63,7 @@ def micro_batch_time(scenario: Scenario, batch: Batch) -> MicroBatchTime:
     constants = scenario.efficiency.constants
     forward = backward = 0.0
     kernels = again = below = 0.0
+    head_again = scenario.task == "causal_lm" and loss(scenario.config.loss).recomputes_head
     for unit in scenario.sums.units:
         once = _unit_forward_s(unit, batch, rates, constants["traffic_forward"])
         forward += unit.repeats * once
@@ -70,19 +72,18 @@ def micro_batch_time(scenario: Scenario, batch: Batch) -> MicroBatchTime:
             continue
         below += unit.repeats * unit.num_kernels
         backward += unit.repeats * _unit_backward_s(unit, batch, rates, constants["traffic_backward"])
-        if unit.recomputed:
+        if unit.recomputed or (unit.kind == "head" and head_again):
             backward += unit.repeats * once
             again += unit.repeats * unit.num_kernels
     loss_s = _loss_s(scenario, batch, rates)
-    host = rates.shares.host_s_per_kernel * (constants["host_compiled"] if scenario.config.capture != "none" else 1.0)
-    fixed = constants["host_s_per_micro_batch"] * host / rates.shares.host_s_per_kernel
+    left = capture(scenario.config.capture).kernel_frac
+    kernels, below, again = kernels * left, below * left, again * left
+    host, fixed = rates.shares.host_s_per_kernel, constants["host_s_per_micro_batch"]
     shortest = rates.shares.kernel_s
     return MicroBatchTime(
-        forward=PassTime(
-            device_s=_on_device(scenario, forward + loss_s / 3.0, kernels, shortest), host_s=kernels * host + fixed
-        ),
+        forward=PassTime(device_s=forward + loss_s / 3.0 + kernels * shortest, host_s=kernels * host + fixed),
         backward=PassTime(
-            device_s=_on_device(scenario, backward + loss_s / 1.5, 2.0 * below + again, shortest),
+            device_s=backward + loss_s / 1.5 + (2.0 * below + again) * shortest,
             host_s=(2.0 * constants["host_backward"] * below + again) * host,
         ),
     )
@@ -132,11 +133,6 @@ def _rates(scenario: Scenario) -> _Rates:
     )
 
 
-def _on_device(scenario: Scenario, busy_s: float, kernels: float, shortest_s: float) -> float:
-    """A CPU runs what it issues at once, so its launches add; an accelerator's shortest kernels are a floor."""
-    return busy_s + kernels * shortest_s
-
-
 def _rows(unit: UnitSums, batch: Batch) -> float:
     return batch.samples if unit.per_sample else batch.tokens
 
@@ -164,7 +160,7 @@ def _adapter_s(unit: UnitSums, batch: Batch, rates: _Rates, times: float) -> flo
 
 
 def _unit_forward_s(unit: UnitSums, batch: Batch, rates: _Rates, traffic: float) -> float:
-    moved = traffic * saved_bytes(unit, _rows(unit, batch), batch.seq_len) + unit.cast_bytes * 3.0
+    moved = traffic * saved_bytes(unit, batch) + unit.cast_bytes * 3.0
     return (
         _matmul_s(unit, batch, rates, 1.0)
         + _attention_s(unit, batch, rates, 1.0)
@@ -174,7 +170,7 @@ def _unit_forward_s(unit: UnitSums, batch: Batch, rates: _Rates, traffic: float)
 
 
 def _unit_backward_s(unit: UnitSums, batch: Batch, rates: _Rates, traffic: float) -> float:
-    moved = traffic * saved_bytes(unit, _rows(unit, batch), batch.seq_len) + 2.0 * unit.dense_grad_bytes
+    moved = traffic * saved_bytes(unit, batch) + 2.0 * unit.dense_grad_bytes
     return (
         _matmul_s(unit, batch, rates, 1.0 + unit.learning_frac)
         + _attention_s(unit, batch, rates, _FLASH_BACKWARD)
@@ -184,7 +180,7 @@ def _unit_backward_s(unit: UnitSums, batch: Batch, rates: _Rates, traffic: float
 
 
 def _loss_s(scenario: Scenario, batch: Batch, rates: _Rates) -> float:
-    """Every byte of the logits and their copies is written once and read once; chunking computes the head twice."""
+    """Every byte of the logits and their copies is written once and read once, in one piece or in chunks."""
     rows = batch.tokens if scenario.task == "causal_lm" else batch.samples
     outputs = scenario.ledger.arch.num_outputs
     alive = loss("eager").logits_bytes(rows, outputs, scenario.ledger.compute_bytes)

@@ -14,7 +14,8 @@ from stoker.core.ledger import Attention, Ledger, ModuleGroup
 class UnitSums:
     """One module group (a copy of it; `repeats` copies).
 
-    `saved_bytes` per token, `saved_bytes_per_key` per token and key position; `input_bytes`: per token, what is kept
+    `saved_bytes` per token, `saved_bytes_per_key` per token and key position,
+    `saved_bytes_per_sample` once a sample; `input_bytes`: per token, what is kept
     at a recompute boundary. `learning_frac`: share of the matrix parameters that get a weight gradient. `width`:
     geometric mean edge of its matrices, weighted by work. `per_sample`: it runs on one vector a sample.
     """
@@ -24,6 +25,7 @@ class UnitSums:
     repeats: int
     saved_bytes: float
     saved_bytes_per_key: float
+    saved_bytes_per_sample: float
     input_bytes: float
     matmul_flops: float
     adapter_flops: float
@@ -89,23 +91,25 @@ def _grad_bytes(group: ModuleGroup) -> float:
 
 
 def _sum_unit(group: ModuleGroup, ledger: Ledger, task: Task) -> UnitSums:
-    saved = per_key = 0.0
+    saved = per_key = per_sample = 0.0
     for tensor in group.saved:
         size = tensor.bytes_per_token(ledger.compute_bytes, 1.0)
         if tensor.per_key:
             per_key += size
+        elif tensor.per_sample:
+            per_sample += size
         else:
             saved += size
     work = sum(linear.flops_per_token for linear in group.linears)
     area = sum(linear.flops_per_token * linear.in_features * linear.out_features for linear in group.linears)
     matrices = sum(linear.num_params for linear in group.linears)
-    cast = matrices * ledger.compute_bytes if ledger.autocast and group.weight_bytes_per_param >= 4.0 else 0.0
     return UnitSums(
         name=group.name,
         kind=group.kind,
         repeats=group.repeats,
         saved_bytes=saved,
         saved_bytes_per_key=per_key,
+        saved_bytes_per_sample=per_sample,
         input_bytes=group.input_elements * ledger.compute_bytes,
         matmul_flops=group.flops_per_token,
         adapter_flops=group.adapter_flops_per_token,
@@ -114,7 +118,7 @@ def _sum_unit(group: ModuleGroup, ledger: Ledger, task: Task) -> UnitSums:
         attention=group.attention,
         num_kernels=group.num_kernels,
         weight_bytes=matrices * ledger.compute_bytes,
-        cast_bytes=cast,
+        cast_bytes=float(group.cast_bytes),
         dense_grad_bytes=_grad_bytes(group) if group.kind == "embedding" else 0.0,
         recomputed=group.recomputed,
         in_backward=group.in_backward,

@@ -112,7 +112,7 @@ def _dynamic(scenario: Scenario, batch: Batch) -> _Dynamic:
     kept = working = casts = inputs = 0.0
     for unit in scenario.sums.units:
         rows = batch.samples if unit.per_sample else batch.tokens
-        saved = saved_bytes(unit, rows, batch.seq_len)
+        saved = saved_bytes(unit, batch)
         casts += unit.repeats * unit.cast_bytes
         if not unit.in_backward:
             inputs = max(inputs, 2.0 * unit.input_bytes * rows)
@@ -127,9 +127,11 @@ def _dynamic(scenario: Scenario, batch: Batch) -> _Dynamic:
     return _Dynamic(activations=kept, logits=logits, working=max(working, inputs), casts=casts, forward=forward)
 
 
-def saved_bytes(unit: UnitSums, rows: float, seq_len: float) -> float:
-    """Bytes that one copy of `unit` keeps for backward over `rows` tokens in sequences of `seq_len`."""
-    return rows * (unit.saved_bytes + unit.saved_bytes_per_key * seq_len)
+def saved_bytes(unit: UnitSums, batch: Batch) -> float:
+    """Bytes that one copy of `unit` keeps for backward over `batch`."""
+    rows = batch.samples if unit.per_sample else batch.tokens
+    per_row = unit.saved_bytes + unit.saved_bytes_per_key * batch.seq_len
+    return rows * per_row + batch.samples * unit.saved_bytes_per_sample
 
 
 def _logits_bytes(scenario: Scenario, batch: Batch) -> float:
@@ -141,10 +143,7 @@ def _logits_bytes(scenario: Scenario, batch: Batch) -> float:
 def _evaluation_bytes(scenario: Scenario) -> float:
     """Forward without saved tensors: one unit's tensors, and the logits with their fp32 copy."""
     batch = fullest_batch(scenario)
-    unit_bytes = max(
-        saved_bytes(unit, batch.samples if unit.per_sample else batch.tokens, batch.seq_len)
-        for unit in scenario.sums.units
-    )
+    unit_bytes = max(saved_bytes(unit, batch) for unit in scenario.sums.units)
     rows = batch.tokens if scenario.task == "causal_lm" else batch.samples
     logits = rows * scenario.ledger.arch.num_outputs * (scenario.ledger.compute_bytes + 4.0)
     return max(unit_bytes, min(logits, _logits_bytes(scenario, batch)))

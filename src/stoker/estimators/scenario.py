@@ -66,7 +66,7 @@ def mean_batch(scenario: Scenario) -> Batch:
     size = scenario.config.micro_batch_size
     if scenario.is_image:
         return _images(scenario, size)
-    tokens = packing(scenario.config.packing).mean_tokens(scenario.lengths, size)
+    tokens = packing(scenario.config.packing).mean_tokens(scenario.lengths, size, scenario.config.global_batch_size)
     return Batch(samples=size, tokens=tokens, seq_len=tokens / size)
 
 

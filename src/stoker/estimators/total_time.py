@@ -13,6 +13,7 @@ from stoker.core.profile import DataProfile
 from stoker.core.units import MINUTE_S
 from stoker.estimators.scenario import Scenario, mean_batch
 from stoker.estimators.step_time import StepTime, estimate_step
+from stoker.techniques.capture import capture
 
 
 def steps_per_epoch(job: Job, profile: DataProfile) -> int:
@@ -74,7 +75,8 @@ def _start_lines(scenario: Scenario, profile: DataProfile, *, is_here: bool) -> 
         "download": 0.0 if is_here else constants["install_s"] + files / constants["download_bytes_per_s"],
         "load": constants["import_s"] + weights / constants["load_bytes_per_s"],
         "tokenise": tokens / constants["tokenise_tokens_per_s"],
-        "warm_up": constants["warm_up_s"] if scenario.cluster.device.kind != "cpu" else 0.0,
+        "warm_up": capture(scenario.config.capture).warm_up_s
+        + (constants["warm_up_s"] if scenario.cluster.device.kind != "cpu" else 0.0),
     }
 
 

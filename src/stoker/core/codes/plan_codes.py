@@ -30,4 +30,78 @@ CODES: tuple[Code, ...] = (
         N_("The bundled rates, each with its date, do not have this currency."),
         N_("Use one of the currencies in the message."),
     ),
+    Code(
+        "ST320",
+        N_("does not fit in memory"),
+        N_(
+            "The configuration that needs the least of this GPU's memory still needs more than a process can see of it, or fits with a probability under one half. Reserved memory and the device context count, and the longest batch of the data sets the peak."
+        ),
+        N_("The line names what would fit: more GPUs with FSDP, LoRA instead of full tuning, or a larger GPU."),
+    ),
+    Code(
+        "ST321",
+        N_("the global batch does not divide"),
+        N_(
+            "train.global_batch_size is part of the learning curve, so no number of GPUs may change it. It must be a multiple of the data-parallel ranks (times run.micro_batch_size where that is pinned)."
+        ),
+        N_("Use another number of GPUs, or the nearest batch in the message."),
+    ),
+    Code(
+        "ST322",
+        N_("the GPU cannot do this number format or kernel"),
+        N_(
+            "bf16 and FlashAttention-2 need compute capability 8.0, fp16 matrix units 7.0. A T4 or V100 emulates bf16 many times slower than it computes fp16, whatever a permissive query says."
+        ),
+        N_("Leave run.precision and run.attention at auto: each GPU then gets what it can do."),
+    ),
+    Code(
+        "ST323",
+        N_("not offered yet"),
+        N_(
+            "The job pins a technique that this version can neither price nor run: 4-bit weights, memory tiers, tensor, pipeline, context or expert parallel, or packed sequences."
+        ),
+        N_("Use what the message names, or remove the pin."),
+    ),
+    Code(
+        "ST324",
+        N_("the number of GPUs and the pins do not go together"),
+        N_(
+            "The pinned degrees make up another number of GPUs, one machine has fewer, or the machines would hold unlike numbers."
+        ),
+        N_("Pin hardware.num_gpus to the product of the degrees, or remove one of the pins."),
+    ),
+    Code(
+        "ST325",
+        N_("misses the deadline"),
+        N_(
+            "The expected time of the whole run (boot, download, steps, evaluation, saves) is longer than goal.deadline_hours."
+        ),
+        N_("Allow more time, more GPUs or faster ones."),
+    ),
+    Code(
+        "ST326",
+        N_("exceeds the budget"),
+        N_("The expected cost at the cheapest offer is above goal.budget_usd."),
+        N_("Allow more money or more time; the table shows what each way costs."),
+    ),
+    Code(
+        "ST327",
+        N_("this machine's GPU is not in the table"),
+        N_(
+            "hardware.here found a GPU whose peak and bandwidth the catalogue does not know. Estimates with another product's figures would be guesses."
+        ),
+        N_("Name the nearest product under hardware.gpus to get an estimate, and report the GPU's name."),
+    ),
+    Code(
+        "ST328",
+        N_("not a plan file"),
+        N_("The file is no plan that `stoker plan -o` wrote, is cut off, or comes from a newer version."),
+        N_("Write it again: stoker plan JOB -o plan.json."),
+    ),
+    Code(
+        "ST329",
+        N_("the plan cannot be written"),
+        N_("The folder of -o does not exist, is read-only or is full."),
+        N_("Choose a folder that exists and has room."),
+    ),
 )

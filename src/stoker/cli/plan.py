@@ -1,0 +1,41 @@
+"""`stoker plan JOB`: does it fit, how long, how dear, on which GPU, how many. Exit 0 something fits, 3 nothing."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stoker.cli.console import notice, print_answer, print_json
+from stoker.cli.options import JobArgument, JsonOption, LangOption, SetOption
+from stoker.core.i18n import _
+
+EXIT_NOTHING_FITS = 3
+
+
+def plan(
+    job: JobArgument,
+    overrides: SetOption = [],  # noqa: B006 typer copies it
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help=_("also write the plan to this file"), show_default=False)
+    ] = None,
+    show_all: Annotated[bool, typer.Option("--all", help=_("every candidate and every rejection"))] = False,
+    explain: Annotated[bool, typer.Option("--explain", help=_("every term of memory, time and cost"))] = False,
+    as_json: JsonOption = False,
+    lang: LangOption = "",
+) -> None:
+    from stoker.core.io import read_job
+    from stoker.core.plan_io import plan_to_json, write_plan
+    from stoker.planner.gather import plan_job
+
+    result = plan_job(read_job(job, overrides))
+    if out is not None:
+        write_plan(result, out)
+        notice(_("plan written to {path}").format(path=out))
+    if as_json:
+        print_json(plan_to_json(result))
+    else:
+        from stoker.report.plan_text import plan_text
+
+        print_answer(plan_text(result, show_all=show_all, explain=explain))
+    if result.pick is None:
+        raise typer.Exit(EXIT_NOTHING_FITS)

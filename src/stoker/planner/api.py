@@ -1,0 +1,134 @@
+"""make_plan: job, data profile, model, prices and efficiency in; ranked candidates, rejections and reasons out.
+
+A pure function: no file, network or clock (`today` is given), so the same inputs give the same plan.
+"""
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stoker.catalogue.offers import matching_offers
+from stoker.catalogue.provider_facts import provider
+from stoker.core.efficiency import Efficiency
+from stoker.core.estimate import CostEstimate
+from stoker.core.hardware import Cluster
+from stoker.core.job import Job
+from stoker.core.ledger import ModelArch
+from stoker.core.offer import OffersSnapshot
+from stoker.core.plan import Candidate, Plan, Rejection, ResolvedModel
+from stoker.core.profile import DataProfile
+from stoker.estimators.cost import estimate_cost
+from stoker.planner.constraints import memory_rejection, reject_after, reject_before
+from stoker.planner.evaluate import Evaluator
+from stoker.planner.explain import scaling_note, smaller_gpu, summarise, what_would_fit, with_reasons
+from stoker.planner.rank import is_sure, rank
+from stoker.planner.space import clusters
+
+_OFFERS_SHOWN = 8
+
+
+def make_plan(
+    job: Job,
+    profile: DataProfile,
+    model: ResolvedModel,
+    arch: ModelArch,
+    snapshot: OffersSnapshot | None,
+    efficiency: Efficiency,
+    *,
+    here: Cluster | None,
+    today: datetime.date,
+    notes: Sequence[str] = (),
+) -> Plan:
+    """The plan of `job`. `here`: this machine, for hardware.here (then nothing is rented and `snapshot` unused).
+
+    Raises PlanningError ST301 for an unknown GPU name; everything that merely cannot work is in `rejected`. With one
+    cluster asked for, its candidate is there also when it does not fit.
+    """
+    evaluator = Evaluator(job=job, profile=profile, arch=arch, efficiency=efficiency, is_here=here is not None)
+    wanted = clusters(job, here)
+    found, rejected = _evaluate(evaluator, wanted, None if here else snapshot, today)
+    ranked = rank(job, found)
+    kept = [c for c in ranked if c.fits and reject_after(job, c) is None]
+    pick = next((c for c in kept if is_sure(c)), kept[0] if kept else None)
+    runner_up = _runner_up(kept, pick)
+    explained = with_reasons(job, ranked, pick)
+    picked = next((c for c in explained if pick is not None and c.rank == pick.rank), None)
+    scaling = scaling_note(explained, picked)
+    usd_krw = snapshot.usd_krw if snapshot is not None else None
+    ledger = evaluator.scenario(explained[0].cluster, explained[0].run_config).ledger if explained else None
+    return Plan(
+        job=job,
+        profile=profile,
+        num_params=arch.num_params,
+        num_trainable_params=ledger.num_trainable if ledger else arch.num_params,
+        candidates=explained,
+        model=model,
+        rejected=tuple(rejected),
+        pick=picked.rank if picked else None,
+        runner_up=runner_up.rank if runner_up else None,
+        summary=summarise(job, picked, usd_krw),
+        smaller_gpu=smaller_gpu(evaluator, picked, wanted),
+        notes=tuple(note for note in (*notes, *model.notes, scaling) if note),
+        offers_date=snapshot.date if snapshot is not None and here is None else None,
+        offers_age_days=_age_days(snapshot.date, today) if snapshot is not None and here is None else None,
+        usd_krw=usd_krw,
+        usd_krw_date=snapshot.usd_krw_date if snapshot is not None else None,
+    )
+
+
+def _evaluate(
+    evaluator: Evaluator, wanted: Sequence[Cluster], snapshot: OffersSnapshot | None, today: datetime.date
+) -> tuple[list[Candidate], list[Rejection]]:
+    """Candidates that fit (or the only one), and rejections; a late or dear candidate is both."""
+    found: list[Candidate] = []
+    rejected: list[Rejection] = []
+    remedies: dict[str, str] = {}
+    for cluster in wanted:
+        problem = reject_before(evaluator.job, cluster)
+        if problem is not None:
+            rejected.append(problem)
+            continue
+        candidate = evaluator.candidate(cluster)
+        if candidate is None:
+            continue
+        candidate = _priced(evaluator.job, candidate, snapshot, today)
+        if not candidate.fits:
+            name = cluster.device.name
+            if name not in remedies:
+                remedies[name] = what_would_fit(evaluator, cluster.device)
+            rejected.append(memory_rejection(candidate, remedies[name]))
+            if len(wanted) > 1:
+                continue
+        late = reject_after(evaluator.job, candidate)
+        if late is not None:
+            rejected.append(late)
+        found.append(candidate)
+    return found, rejected
+
+
+def _priced(job: Job, candidate: Candidate, snapshot: OffersSnapshot | None, today: datetime.date) -> Candidate:
+    """With the cheapest offer inline and the next ones beside it; boot time as its provider states it."""
+    if snapshot is None:
+        return candidate
+    cluster = candidate.cluster
+    offers = matching_offers(snapshot, cluster.device.name, cluster.num_gpus, job.hardware, today)
+    costs: list[CostEstimate] = []
+    time = candidate.time
+    for offer in offers[:_OFFERS_SHOWN]:
+        facts = provider(offer.provider)
+        costs.append(estimate_cost(time.total_s, time.low_s, time.high_s, offer, facts, job.goal, today=today))
+    costs.sort(key=lambda cost: cost.total_usd)
+    return replace(candidate, cost=costs[0] if costs else None, offers=tuple(costs[1:]))
+
+
+def _runner_up(kept: Sequence[Candidate], pick: Candidate | None) -> Candidate | None:
+    """The next best on another GPU type, else the next best of all."""
+    if pick is None:
+        return None
+    rest = [c for c in kept if c.rank != pick.rank]
+    other = [c for c in rest if c.cluster.device.name != pick.cluster.device.name]
+    return next(iter(other), next(iter(rest), None))
+
+
+def _age_days(date: str | None, today: datetime.date) -> int | None:
+    return None if date is None else max(0, (today - datetime.date.fromisoformat(date)).days)

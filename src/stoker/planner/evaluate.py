@@ -1,0 +1,158 @@
+"""One candidate a cluster: the run configuration that finishes first among those that fit.
+
+Ledgers are built once for each combination of techniques and shared by all devices and batch sizes, because a batch
+size changes nothing in a ledger.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from stoker.core.efficiency import Correction, CorrectionKey, Efficiency
+from stoker.core.estimate import MemoryEstimate, TimeEstimate
+from stoker.core.hardware import Cluster
+from stoker.core.job import Job
+from stoker.core.ledger import Ledger, ModelArch
+from stoker.core.plan import Candidate
+from stoker.core.profile import DataProfile
+from stoker.core.run_config import RunConfig
+from stoker.estimators.ledger_sums import LedgerSums, sum_ledger
+from stoker.estimators.memory import estimate_memory
+from stoker.estimators.scenario import Scenario, cut_lengths
+from stoker.estimators.total_time import estimate_time
+from stoker.planner.space import run_configs, smallest_configs
+from stoker.techniques.passes import apply_passes
+
+FIT_PROBABILITY = 0.9  # what a pick must reach; below it a candidate is shown but not recommended
+_SIZES_TIMED = 3  # micro-batch sizes of one family that are timed: the largest that fits and the next two
+_WORTH_FRAC = 0.02  # a simpler configuration within this share of the fastest is preferred
+
+
+@dataclass
+class Evaluator:
+    """Estimates candidates of one job; `is_here`: on this machine, so nothing is rented or downloaded."""
+
+    job: Job
+    profile: DataProfile
+    arch: ModelArch
+    efficiency: Efficiency
+    is_here: bool = False
+    _ledgers: dict[tuple[object, ...], tuple[Ledger, LedgerSums]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lengths = cut_lengths(self.job, self.profile.lengths, self.arch.max_position_embeddings)
+
+    def scenario(self, cluster: Cluster, config: RunConfig) -> Scenario:
+        """The inputs of one estimate."""
+        ledger, sums = self._ledger(config)
+        return Scenario(
+            task=self.job.task,
+            optimizer=self.job.train.optimizer,
+            ledger=ledger,
+            sums=sums,
+            config=config,
+            cluster=cluster,
+            lengths=self.lengths,
+            efficiency=self.efficiency,
+            correction=self._correction(cluster, config),
+        )
+
+    def memory(self, cluster: Cluster, config: RunConfig) -> MemoryEstimate:
+        """Memory of the fullest rank."""
+        return estimate_memory(self.scenario(cluster, config))
+
+    def time(self, cluster: Cluster, config: RunConfig) -> TimeEstimate:
+        """Step and run time."""
+        return estimate_time(self.scenario(cluster, config), self.job, self.profile, is_here=self.is_here)
+
+    def candidate(self, cluster: Cluster) -> Candidate | None:
+        """The best configuration of `cluster`: fastest of those that surely fit, else the one most likely to fit."""
+        fitting: list[tuple[RunConfig, MemoryEstimate, TimeEstimate]] = []
+        best: tuple[RunConfig, MemoryEstimate] | None = None
+        for family in run_configs(self.job, cluster):
+            if any(_makes_pointless(config, family[0]) for config, _memory, _time in fitting):
+                continue
+            sized = self._fitting_sizes(cluster, family)
+            if not sized:
+                smallest = family[-1]
+                memory = self.memory(cluster, smallest)
+                if best is None or memory.expected_bytes < best[1].expected_bytes:
+                    best = smallest, memory
+            fitting += [(config, memory, self.time(cluster, config)) for config, memory in sized]
+        if fitting:
+            config, memory, time = _fastest(fitting)
+        elif best is not None:
+            config, memory = best
+            time = self.time(cluster, config)
+        else:
+            return None
+        return Candidate(rank=0, cluster=cluster, run_config=config, memory=memory, time=time)
+
+    def least_memory(self, cluster: Cluster) -> tuple[RunConfig, MemoryEstimate] | None:
+        """The configuration of `cluster` that needs the least memory, whatever it costs in time."""
+        tried = [(config, self.memory(cluster, config)) for config in smallest_configs(self.job, cluster)]
+        return min(tried, key=lambda pair: pair[1].expected_bytes, default=None)
+
+    def _fitting_sizes(self, cluster: Cluster, family: Iterable[RunConfig]) -> list[tuple[RunConfig, MemoryEstimate]]:
+        found: list[tuple[RunConfig, MemoryEstimate]] = []
+        for config in family:
+            memory = self.memory(cluster, config)
+            if memory.fit_probability >= FIT_PROBABILITY:
+                found.append((config, memory))
+                if len(found) == _SIZES_TIMED:
+                    break
+        return found
+
+    def _ledger(self, config: RunConfig) -> tuple[Ledger, LedgerSums]:
+        key = (
+            config.precision,
+            config.recompute,
+            config.attention,
+            config.placement,
+            config.parallel,
+            config.gradient_accumulation_steps > 1,
+        )
+        if key not in self._ledgers:
+            ledger = apply_passes(self.arch, self.job, config)
+            self._ledgers[key] = ledger, sum_ledger(ledger, self.job.task)
+        return self._ledgers[key]
+
+    def _correction(self, cluster: Cluster, config: RunConfig) -> Correction | None:
+        if not self.efficiency.corrections:
+            return None
+        return self.efficiency.correction(
+            CorrectionKey(
+                device=cluster.device.name,
+                model_family=self.arch.family,
+                precision=config.precision,
+                method=self.job.tune.method,
+            )
+        )
+
+
+def _makes_pointless(fitting: RunConfig, other: RunConfig) -> bool:
+    """Recompute and chunks buy memory with time: pointless where the whole share fits at once without them."""
+    return (
+        fitting.parallel == other.parallel
+        and fitting.gradient_accumulation_steps == 1
+        and (fitting.recompute, fitting.loss) == ("none", "eager")
+        and (other.recompute, other.loss) != ("none", "eager")
+    )
+
+
+def _fastest(
+    fitting: list[tuple[RunConfig, MemoryEstimate, TimeEstimate]],
+) -> tuple[RunConfig, MemoryEstimate, TimeEstimate]:
+    """The fastest; among those within 2 % of it the plainest and smallest, so that ties are settled the same way."""
+    limit = min(time.step_s for _config, _memory, time in fitting) * (1.0 + _WORTH_FRAC)
+    near = [entry for entry in fitting if entry[2].step_s <= limit]
+    return min(near, key=lambda entry: _plainness(entry[0], entry[1]))
+
+
+def _plainness(config: RunConfig, memory: MemoryEstimate) -> tuple[object, ...]:
+    return (
+        config.recompute != "none",
+        config.loss != "eager",
+        config.parallel.dp_shard > 1,
+        config.gradient_accumulation_steps,
+        memory.expected_bytes,
+    )

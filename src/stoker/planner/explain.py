@@ -1,0 +1,183 @@
+"""Reasons in one sentence each: why the pick, what separates the others from it, and what a smaller GPU would need.
+
+Every statement compares two estimates of this plan; nothing here is a rule of thumb.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stoker.core.hardware import Cluster, Device
+from stoker.core.i18n import _
+from stoker.core.job import Job
+from stoker.core.plan import Candidate
+from stoker.core.units import GB, HOUR_S, MINUTE_S
+from stoker.planner.evaluate import FIT_PROBABILITY, Evaluator
+
+_SHARDS = (2, 4, 8, 16, 32, 64)
+
+
+def with_reasons(job: Job, candidates: Sequence[Candidate], pick: Candidate | None) -> tuple[Candidate, ...]:
+    """`candidates`, each with its sentence."""
+    return tuple(replace(candidate, why=_why(job, candidate, pick, candidates)) for candidate in candidates)
+
+
+def _why(job: Job, candidate: Candidate, pick: Candidate | None, candidates: Sequence[Candidate]) -> str:
+    if not candidate.fits:
+        return _("does not fit: {need:.1f} GB of {visible:.1f} GB").format(
+            need=candidate.memory.expected_bytes / GB, visible=candidate.memory.visible_bytes / GB
+        )
+    if pick is None or candidate.rank == pick.rank:
+        return _pick_reason(job, candidate, candidates)
+    parts = []
+    if candidate.memory.fit_probability < FIT_PROBABILITY:
+        parts.append(_("may not fit ({percent:.0f} %)").format(percent=100.0 * candidate.memory.fit_probability))
+    if candidate.cost and pick.cost and pick.cost.total_usd > 0:
+        parts.append(_ratio(candidate.cost.total_usd / pick.cost.total_usd, _("dearer"), _("cheaper")))
+    elif pick.cost:
+        parts.append(_("no price known"))
+    parts.append(_ratio(candidate.time.total_s / pick.time.total_s, _("slower"), _("faster")))
+    return _("{facts} than the pick").format(facts=", ".join(parts)) if parts[-1] else parts[0]
+
+
+def _ratio(ratio: float, above: str, below: str) -> str:
+    value, word = (ratio, above) if ratio >= 1.0 else (1.0 / max(ratio, 1e-9), below)
+    return _("{value:.2f} times {word}").format(value=value, word=word)
+
+
+def _pick_reason(job: Job, candidate: Candidate, candidates: Sequence[Candidate]) -> str:
+    goal = _("cheapest") if job.goal.minimise == "cost" and candidate.cost else _("fastest")
+    limits = [
+        text
+        for text, given in (
+            (_("within the deadline"), job.goal.deadline_hours),
+            (_("within the budget"), job.goal.budget_usd),
+        )
+        if given is not None
+    ]
+    only = sum(other.fits for other in candidates) == 1
+    head = _("the only one that fits") if only else _("the {goal} that fits").format(goal=goal)
+    return ", ".join([head, *limits]) + "; " + _bottleneck(candidate)
+
+
+def _bottleneck(candidate: Candidate) -> str:
+    """What most of a step is, in words."""
+    terms = candidate.time.step_terms
+    largest = max(terms, key=lambda name: terms[name])
+    share = 100.0 * terms[largest] / candidate.time.step_s if candidate.time.step_s > 0 else 0.0
+    words = {
+        "compute": _("the GPU computes {share:.0f} % of a step"),
+        "optimizer": _("the optimizer takes {share:.0f} % of a step"),
+        "exposed_comm": _("communication takes {share:.0f} % of a step"),
+        "host_overhead": _("launching kernels takes {share:.0f} % of a step, so a faster GPU would not help"),
+        "data_wait": _("waiting for data takes {share:.0f} % of a step"),
+    }
+    if candidate.cluster.device.kind == "cpu" and largest == "compute":
+        return _("the CPU computes {share:.0f} % of a step").format(share=share)
+    return words.get(largest, largest).format(share=share)
+
+
+def summarise(job: Job, pick: Candidate | None, usd_krw: float | None) -> str:
+    """The pick in one sentence; without one, that nothing fits."""
+    if pick is None:
+        return _("Nothing fits within what was asked; see what cannot work, and how to change that.")
+    facts = [pick.run_config.label, duration(pick.time.total_s)]
+    if pick.cost:
+        facts.append(money(job, pick.cost.total_usd, usd_krw))
+    return _("Pick: {cluster} ({facts}), {why}.").format(
+        cluster=pick.cluster.label, facts=", ".join(facts), why=pick.why
+    )
+
+
+def scaling_note(candidates: Sequence[Candidate], pick: Candidate | None) -> str:
+    """Whether more GPUs pay: the pick's GPU alone beside its largest number. Empty where there is no such pair."""
+    if pick is None:
+        return ""
+    same = [c for c in candidates if c.cluster.device.name == pick.cluster.device.name and c.fits]
+    single = next((c for c in same if c.cluster.num_gpus == 1), None)
+    many = max(same, key=lambda c: c.cluster.num_gpus, default=None)
+    if single is None or many is None or many.cluster.num_gpus == 1:
+        return ""
+    sooner = single.time.total_s / many.time.total_s
+    steps = single.time.step_s / many.time.step_s
+    text = _("{many} finish {sooner:.1f} times sooner than one (a step: {steps:.1f} times)").format(
+        many=many.cluster.label, sooner=sooner, steps=steps
+    )
+    if single.cost and many.cost and single.cost.total_usd > 0:
+        text += _(" and cost {dearer:.1f} times as much").format(dearer=many.cost.total_usd / single.cost.total_usd)
+    return text if sooner >= 1.0 else text + _(": more GPUs lose here")
+
+
+def smaller_gpu(evaluator: Evaluator, pick: Candidate | None, clusters: Sequence[Cluster]) -> str:
+    """What a GPU with less memory than the pick's would need; the next smaller one of those considered, if any."""
+    if pick is None:
+        return ""
+    devices = {cluster.device.name: cluster.device for cluster in clusters}.values()
+    smaller = [d for d in devices if d.visible_bytes < pick.memory.visible_bytes and d.kind == pick.cluster.device.kind]
+    if smaller:
+        device = max(smaller, key=lambda d: d.visible_bytes)
+        return _("A smaller GPU: {text}.").format(text=what_would_fit(evaluator, device))
+    least = evaluator.least_memory(replace(pick.cluster, num_gpus=1, nodes=1))
+    if least is None:
+        return ""
+    config, memory = least
+    return _("A smaller GPU would need {high:.1f} GB at least ({config}).").format(
+        high=memory.high_bytes / GB, config=config.label
+    )
+
+
+def what_would_fit(evaluator: Evaluator, device: Device) -> str:
+    """The first of: as it is, sharded over more GPUs, LoRA instead of full tuning, and how much is missing."""
+    single = Cluster(device=device, num_gpus=1)
+    least = evaluator.least_memory(single)
+    if least is not None and least[1].fit_probability >= FIT_PROBABILITY:
+        return _("one {gpu} does with {config}, {need:.1f} GB of {visible:.1f} GB").format(
+            gpu=device.name,
+            config=least[0].label,
+            need=least[1].expected_bytes / GB,
+            visible=device.visible_bytes / GB,
+        )
+    options = [text for text in (_sharded(evaluator, device), _with_lora(evaluator, device)) if text]
+    if options:
+        return _(" or ").join(options)
+    need = least[1].high_bytes / GB if least is not None else 0.0
+    return _("{gpu} shows {visible:.1f} GB and {need:.1f} GB are needed at least").format(
+        gpu=device.name, visible=device.visible_bytes / GB, need=need
+    )
+
+
+def _sharded(evaluator: Evaluator, device: Device) -> str:
+    """The fewest GPUs over which FSDP makes the job fit, named also where it is more than the job allows."""
+    for count in _SHARDS:
+        nodes = max(1, count // 8)
+        least = evaluator.least_memory(Cluster(device=device, num_gpus=count, nodes=nodes))
+        if least is not None and least[1].fit_probability >= FIT_PROBABILITY:
+            return _("{count} x {gpu} with {config}").format(count=count, gpu=device.name, config=least[0].label)
+    return ""
+
+
+def _with_lora(evaluator: Evaluator, device: Device) -> str:
+    job = evaluator.job
+    if job.tune.method != "full" or evaluator.arch.modality == "image":
+        return ""
+    lora = replace(job, tune=replace(job.tune, method="lora", freeze=[]))
+    other = Evaluator(job=lora, profile=evaluator.profile, arch=evaluator.arch, efficiency=evaluator.efficiency)
+    least = other.least_memory(Cluster(device=device, num_gpus=1))
+    if least is None or least[1].fit_probability < FIT_PROBABILITY:
+        return ""
+    return _("tune.method: lora on one {gpu}, {need:.1f} GB").format(gpu=device.name, need=least[1].expected_bytes / GB)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as hours, minutes or seconds, for a sentence."""
+    if seconds >= HOUR_S:
+        return _("{value:.1f} h").format(value=seconds / HOUR_S)
+    if seconds >= MINUTE_S:
+        return _("{value:.0f} min").format(value=seconds / MINUTE_S)
+    return _("{value:.1f} s").format(value=seconds)
+
+
+def money(job: Job, usd: float, usd_krw: float | None) -> str:
+    """USD, or KRW where the goal asks for it and a rate is known, for a sentence."""
+    if job.goal.currency == "KRW" and usd_krw:
+        return _("{value:,.0f} KRW").format(value=usd * usd_krw)
+    return _("{value:,.2f} USD").format(value=usd)

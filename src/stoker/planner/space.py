@@ -1,0 +1,162 @@
+"""The space of plans: clusters that a job may use, and the run configurations worth estimating on each.
+
+Every combination of what is not pinned: strategy (single, DDP, FSDP), recompute, loss kernel, micro-batch size. What
+does not touch memory and time against each other (attention kernel, packing, workers) is settled by rule.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from stoker.catalogue.gpus import default_devices, find_device
+from stoker.core.hardware import Cluster, Device
+from stoker.core.job import Job, ParallelSpec
+from stoker.core.run_config import LossKernel, Parallel, Precision, Recompute, RunConfig
+from stoker.core.units import GB
+from stoker.techniques.precision import precision
+
+_IMAGE_WORKERS = 8
+
+
+def clusters(job: Job, here: Cluster | None) -> tuple[Cluster, ...]:
+    """Clusters in the order of the job's list, counts ascending. Raises PlanningError ST301 for an unknown GPU.
+
+    `here`: this machine, for hardware.here. `hardware.hbm_gb` caps what is visible.
+    """
+    spec = job.hardware
+    if here is not None:
+        most = min(here.num_gpus, spec.max_gpus)
+        counts = [spec.num_gpus] if spec.num_gpus else list(range(1, most + 1))
+        return tuple(replace(here, device=_capped(here.device, job), num_gpus=count) for count in counts)
+    named = default_devices() if spec.gpus is None else tuple(find_device(name) for name in spec.gpus)
+    devices = {device.name: device for device in named}.values()
+    counts = [spec.num_gpus] if spec.num_gpus else _counts(spec.max_gpus, spec.nodes)
+    return tuple(
+        Cluster(device=_capped(device, job), num_gpus=count, nodes=spec.nodes) for device in devices for count in counts
+    )
+
+
+def _counts(most: int, nodes: int) -> list[int]:
+    """Every count up to 8 a node, then powers of two."""
+    per_node = [n for n in range(1, most // nodes + 1) if n <= 8 or n & (n - 1) == 0]
+    return [n * nodes for n in per_node]
+
+
+def _capped(device: Device, job: Job) -> Device:
+    cap = job.hardware.hbm_gb if device.kind != "cpu" else job.hardware.dram_gb
+    return device if cap is None else replace(device, visible_bytes=min(device.visible_bytes, round(cap * GB)))
+
+
+def run_configs(job: Job, cluster: Cluster) -> Iterator[tuple[RunConfig, ...]]:
+    """Families of configurations that differ in micro-batch size only, largest first.
+
+    Empty where the pinned degrees do not make up this cluster or the global batch does not divide.
+    """
+    for parallel in strategies(job, cluster.num_gpus):
+        if job.train.global_batch_size % parallel.data_parallel:
+            continue
+        sizes = micro_batch_sizes(job, job.train.global_batch_size // parallel.data_parallel)
+        for recompute in recomputes(job):
+            for loss in losses(job):
+                family = tuple(_config(job, cluster, parallel, recompute, loss, size) for size in sizes)
+                if family:
+                    yield family
+
+
+def strategies(job: Job, num_gpus: int) -> tuple[Parallel, ...]:
+    """Single for one GPU; DDP and FSDP for several; or the pinned degrees where they make up `num_gpus`."""
+    pinned = job.run.parallel
+    if isinstance(pinned, ParallelSpec):
+        degrees = Parallel(
+            dp_replicate=pinned.dp_replicate,
+            dp_shard=pinned.dp_shard,
+            cp=pinned.cp,
+            tp=pinned.tp,
+            pp=pinned.pp,
+            ep=pinned.ep,
+        )
+        return (degrees,) if degrees.world_size == num_gpus else ()
+    if num_gpus == 1:
+        return (Parallel(),)
+    return (Parallel(dp_replicate=num_gpus), Parallel(dp_shard=num_gpus))
+
+
+def micro_batch_sizes(job: Job, per_rank: int) -> tuple[int, ...]:
+    """Divisors of the rank's share of the global batch, largest first; or the pinned size where it divides."""
+    pinned = job.run.micro_batch_size
+    if isinstance(pinned, int):
+        return (pinned,) if per_rank % pinned == 0 else ()
+    return (
+        tuple(size for size in range(per_rank, 0, -1) if per_rank % size == 0)
+        if per_rank <= 4096
+        else (*(per_rank >> shift for shift in range(13) if per_rank % (1 << shift) == 0),)
+    )
+
+
+def recomputes(job: Job) -> tuple[Recompute, ...]:
+    """None and full; selective only where pinned (fused attention does it anyway)."""
+    return ("none", "full") if job.run.recompute == "auto" else (job.run.recompute,)
+
+
+def losses(job: Job) -> tuple[LossKernel, ...]:
+    """Chunks matter for vocabularies only."""
+    if job.run.loss != "auto":
+        return (job.run.loss,)
+    return ("eager", "chunked") if job.task == "causal_lm" else ("eager",)
+
+
+def choose_precision(job: Job, device: Device) -> Precision:
+    """bf16 (language models) or bf16_amp (classification) where the device has bf16, else fp16_amp, else fp32.
+
+    By compute capability: a T4 or V100 never gets bf16. A CPU computes in fp32.
+    """
+    if job.run.precision != "auto":
+        return job.run.precision
+    if device.kind == "cpu":
+        return "fp32"
+    wanted: Precision = "bf16" if job.task == "causal_lm" else "bf16_amp"
+    for name in (wanted, "fp16_amp"):
+        if precision(name).unsupported(device) is None:
+            return name
+    return "fp32"
+
+
+def choose_workers(job: Job, cluster: Cluster) -> int:
+    """Loader processes: none for tokenised text, up to eight for images, never more than the host's cores."""
+    if isinstance(job.run.workers, int):
+        return job.run.workers
+    if job.task != "image_classification":
+        return 0
+    cores = cluster.host.num_cores
+    return _IMAGE_WORKERS if cores is None else max(0, min(_IMAGE_WORKERS, cores - 1))
+
+
+def _config(
+    job: Job, cluster: Cluster, parallel: Parallel, recompute: Recompute, loss: LossKernel, micro_batch_size: int
+) -> RunConfig:
+    batch = job.train.global_batch_size
+    is_image = job.task == "image_classification"
+    return RunConfig(
+        micro_batch_size=micro_batch_size,
+        gradient_accumulation_steps=batch // (micro_batch_size * parallel.data_parallel),
+        global_batch_size=batch,
+        parallel=parallel,
+        precision=choose_precision(job, cluster.device),
+        recompute=recompute,
+        placement="hbm",
+        loss=loss,
+        attention="sdpa" if job.run.attention == "auto" else job.run.attention,
+        packing=("none" if is_image else "bucketed") if job.run.packing == "auto" else job.run.packing,
+        capture="none" if job.run.capture == "auto" else job.run.capture,
+        workers=choose_workers(job, cluster),
+    )
+
+
+def smallest_configs(job: Job, cluster: Cluster) -> Sequence[RunConfig]:
+    """The least memory that each strategy can do with: smallest micro-batch, recompute and chunks where allowed."""
+    result = []
+    for parallel in strategies(job, cluster.num_gpus):
+        if job.train.global_batch_size % parallel.data_parallel == 0:
+            sizes = micro_batch_sizes(job, job.train.global_batch_size // parallel.data_parallel)
+            if sizes:
+                result.append(_config(job, cluster, parallel, recomputes(job)[-1], losses(job)[-1], sizes[-1]))
+    return result
