@@ -4,13 +4,14 @@ The step runs in pieces of at most 64 Mi elements, so that widening the gradient
 them: 256 MiB at most. Equal to torch's optimizer on fp32 masters, bit for bit (tests/contract).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
 from torch.optim import Optimizer
 
 PIECE_ELEMENTS: Final = 64 * 2**20
+_OPTIONS: Final = ("lr", "weight_decay")
 Build = Callable[[list[dict[str, Any]]], Optimizer]
 
 
@@ -27,7 +28,7 @@ class MasterWeightOptimizer(Optimizer):
         self._masters: dict[torch.Tensor, torch.Tensor] = {}
         native, narrow = [], []
         for group in self.param_groups:
-            options = {key: value for key, value in group.items() if key != "params"}
+            options = {key: group[key] for key in _OPTIONS if key in group}
             native.append({**options, "params": [p for p in group["params"] if p.dtype == torch.float32]})
             masters = [self._new_master(p) for p in group["params"] if p.dtype != torch.float32]
             narrow.append({**options, "params": masters})
@@ -50,7 +51,7 @@ class MasterWeightOptimizer(Optimizer):
         """One update of every parameter that has a gradient."""
         for optimizer in self.inner:
             for ours, theirs in zip(self.param_groups, optimizer.param_groups, strict=True):
-                theirs.update({key: value for key, value in ours.items() if key != "params"})
+                theirs.update({key: ours[key] for key in _OPTIONS if key in ours})
         if self._native is not None:
             self._scale_native(self._native)
             self._native.step()
@@ -66,8 +67,23 @@ class MasterWeightOptimizer(Optimizer):
             master.copy_(param)
 
     def state_dict(self) -> dict[str, Any]:
-        """Not offered: optimizer state is saved as flat tensors (`optimizer.flat_state`), never pickled."""
-        raise NotImplementedError("use stoker.techniques.optimizer.flat_state")
+        """State of the inner optimizers and the masters, in the order of the parameters; live tensors, no copies."""
+        return {
+            "inner": [optimizer.state_dict() for optimizer in self.inner],
+            "masters": [master.detach() for master in self._masters.values()],
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Puts back what `state_dict` gave. Raises ValueError where it is another model's."""
+        saved, inner = list(state_dict["masters"]), list(state_dict["inner"])
+        shapes = [tuple(tensor.shape) for tensor in saved]
+        if shapes != [tuple(master.shape) for master in self._masters.values()] or len(inner) != len(self.inner):
+            raise ValueError("masters of another model")
+        for master, tensor in zip(self._masters.values(), saved, strict=True):
+            master.copy_(tensor)
+        for optimizer, state in zip(self.inner, inner, strict=True):
+            optimizer.load_state_dict(state)
 
     def _new_master(self, param: torch.Tensor) -> torch.Tensor:
         master = param.detach().to(torch.float32).clone().requires_grad_(True)
