@@ -6,7 +6,7 @@ import typer
 
 from stoker.cli.console import print_answer, print_json
 from stoker.cli.options import JsonOption, LangOption
-from stoker.core.errors import PlanningError
+from stoker.core.errors import JobFileError
 from stoker.core.i18n import _
 
 
@@ -27,8 +27,8 @@ def explain(
         return
     found = find_code(code)
     if found is None:
-        raise PlanningError(
-            "ST007",
+        raise JobFileError(
+            "ST008",
             _("there is no code {code}").format(code=code),
             place="explain",
             fix=_("`stoker explain` lists them all"),

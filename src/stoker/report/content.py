@@ -143,7 +143,7 @@ def predictions(summary: RunSummary) -> Section:
         Column(_("predicted"), "right"),
         Column(_("interval"), "right"),
         Column(_("measured"), "right"),
-        Column(_("error"), "right"),
+        Column(_("off by"), "right"),
         Column(_("inside")),
         Column(_("source")),
     ]

@@ -250,7 +250,7 @@ def _terms(plan: Plan, candidate: Candidate) -> str:
         rows = _term_rows(terms, show)
         if rows:
             blocks.append(render_table([Column(title), Column(_("amount"), "right")], rows, indent="  "))
-    return "\n".join(blocks)
+    return "\n\n".join(blocks)
 
 
 def _term_rows(terms: Mapping[str, float], show: object) -> list[list[str]]:

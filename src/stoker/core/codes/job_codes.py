@@ -49,6 +49,12 @@ CODES: tuple[Code, ...] = (
         N_("For example: --set train.lr=3e-5 --set hardware.gpus='[L4]'."),
     ),
     Code(
+        "ST008",
+        N_("unknown code"),
+        N_("`stoker explain` was given a code that does not exist."),
+        N_("Codes look like ST012; `stoker explain` without one lists them all."),
+    ),
+    Code(
         "ST010",
         N_("unknown key"),
         N_(
