@@ -182,4 +182,4 @@ def _entry(offer: "Offer", today: "datetime.date") -> dict[str, Any]:
     from stoker.core.codec import encode
 
     extra = {"age_days": age_days(offer, today), "freshness": freshness(offer, today)}
-    return encode(offer) | {"usd_per_gpu_hour": offer.usd_per_gpu_hour} | extra
+    return {**encode(offer), "usd_per_gpu_hour": offer.usd_per_gpu_hour, **extra}
