@@ -1,4 +1,4 @@
-"""Impossible prices never win: one GPU's price for an instance, hosts alone, spot above on-demand (cases 42, 44, 45)."""
+"""Impossible prices never win: a GPU price for an instance, hosts alone, spot above on-demand (cases 42, 44, 45)."""
 
 import pytest
 from offer_rows import issues_of, peers, row
