@@ -72,6 +72,22 @@ def report(
         _write(output, (answer + "\n").encode("utf-8"))
 
 
+def _with_elsewhere(summary: "RunSummary") -> "RunSummary":
+    """With the same run priced on rented GPUs; what stands in the way becomes a note, the report goes on."""
+    from dataclasses import replace
+
+    from stoker.core.errors import BadInput
+    from stoker.planner.elsewhere import plan_elsewhere
+
+    if summary.plan is None:
+        return summary
+    try:
+        return replace(summary, elsewhere=plan_elsewhere(summary.plan))
+    except BadInput as error:
+        note = _("not priced elsewhere: {problem}").format(problem=error.problem)
+        return replace(summary, notes=(*summary.notes, note))
+
+
 def _document(summaries: "Sequence[RunSummary]") -> "Document":
     from stoker.report.content import one_run
     from stoker.report.side_by_side import several_runs
