@@ -40,7 +40,8 @@ class MemoryEstimate:
     """Memory of the fullest rank. `terms` sum to `expected_bytes`: reserved memory plus context.
 
     `phases`: expected bytes at load, forward, backward, optimizer, evaluation, save (those that are known).
-    `tiers`: bytes in hbm, dram, nvme. `visible_bytes`: what the device shows.
+    `tiers`: bytes in hbm, dram, nvme. `visible_bytes`: what the device shows. `correction_factor`: what own runs
+    multiplied the analytic value by (1: nothing).
     """
 
     low_bytes: int
@@ -52,6 +53,7 @@ class MemoryEstimate:
     phases: Mapping[str, int] = field(default_factory=dict)
     tiers: Mapping[str, int] = field(default_factory=dict)
     source: Source = Source.ANALYTIC
+    correction_factor: float = 1.0
 
     @property
     def fit_probability(self) -> float:
@@ -64,7 +66,10 @@ class MemoryEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeEstimate:
-    """One optimizer step and the whole run, in seconds. `step_terms` and `total_terms` sum to their totals."""
+    """One optimizer step and the whole run, in seconds. `step_terms` and `total_terms` sum to their totals.
+
+    `correction_factor`: what own runs multiplied the analytic step by (1: nothing).
+    """
 
     step_s: float
     step_terms: Mapping[str, float]
@@ -74,6 +79,7 @@ class TimeEstimate:
     high_s: float
     num_steps: int
     source: Source = Source.ANALYTIC
+    correction_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

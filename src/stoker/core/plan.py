@@ -64,6 +64,7 @@ class Plan:
     """The answer of `stoker plan`. `pick` and `runner_up` are ranks in `candidates`; None when nothing fits.
 
     `notes`: one line each on what could not be looked up or was assumed. `summary`: the pick in one sentence.
+    `model_family`: the catalogue's family of the model, by which own runs correct later plans.
     """
 
     job: Job
@@ -82,6 +83,7 @@ class Plan:
     offers_age_days: int | None = None
     usd_krw: float | None = None
     usd_krw_date: str | None = None
+    model_family: str = ""
     schema_version: int = PLAN_SCHEMA_VERSION
 
     def candidate(self, rank: int | None) -> Candidate | None:

@@ -20,7 +20,17 @@ from stoker.core.plan import PLAN_SCHEMA_VERSION, Candidate, Plan, Rejection, Re
 from stoker.core.profile import DataProfile
 from stoker.core.run_config import RunConfig
 
-_SAME = ("num_params", "num_trainable_params", "pick", "runner_up", "summary", "smaller_gpu", "usd_krw", "usd_krw_date")
+_SAME = (
+    "num_params",
+    "num_trainable_params",
+    "pick",
+    "runner_up",
+    "summary",
+    "smaller_gpu",
+    "usd_krw",
+    "usd_krw_date",
+    "model_family",
+)
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:

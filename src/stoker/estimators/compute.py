@@ -133,13 +133,9 @@ def _rates(scenario: Scenario) -> _Rates:
     )
 
 
-def _rows(unit: UnitSums, batch: Batch) -> float:
-    return batch.samples if unit.per_sample else batch.tokens
-
-
 def _matmul_s(unit: UnitSums, batch: Batch, rates: _Rates, times: float) -> float:
     """`times` passes over the unit's matrices: max of FLOPs at the rate of this shape, and of reading the weights."""
-    rows = _rows(unit, batch)
+    rows = batch.tokens
     work = unit.matmul_flops * rows * times
     if work <= 0.0:
         return 0.0
@@ -156,7 +152,7 @@ def _attention_s(unit: UnitSums, batch: Batch, rates: _Rates, times: float) -> f
 
 def _adapter_s(unit: UnitSums, batch: Batch, rates: _Rates, times: float) -> float:
     """Adapters are thin: a sixteenth of the rank's work reaches a quarter of the rate of a full product."""
-    return unit.adapter_flops * _rows(unit, batch) * times / (0.25 * rates.matmul)
+    return unit.adapter_flops * batch.tokens * times / (0.25 * rates.matmul)
 
 
 def _unit_forward_s(unit: UnitSums, batch: Batch, rates: _Rates, traffic: float) -> float:

@@ -6,7 +6,6 @@ rank for state, bytes per computed token for activations, FLOP per token for wor
 
 from dataclasses import dataclass
 
-from stoker.core.job import Task
 from stoker.core.ledger import Attention, Ledger, ModuleGroup
 
 
@@ -17,7 +16,7 @@ class UnitSums:
     `saved_bytes` per token, `saved_bytes_per_key` per token and key position,
     `saved_bytes_per_sample` once a sample; `input_bytes`: per token, what is kept
     at a recompute boundary. `learning_frac`: share of the matrix parameters that get a weight gradient. `width`:
-    geometric mean edge of its matrices, weighted by work. `per_sample`: it runs on one vector a sample.
+    geometric mean edge of its matrices, weighted by work.
     """
 
     name: str
@@ -38,7 +37,6 @@ class UnitSums:
     dense_grad_bytes: float
     recomputed: bool
     in_backward: bool
-    per_sample: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +57,7 @@ class LedgerSums:
     units: tuple[UnitSums, ...]
 
 
-def sum_ledger(ledger: Ledger, task: Task) -> LedgerSums:
+def sum_ledger(ledger: Ledger) -> LedgerSums:
     """Sums of `ledger`. Bytes per parameter as the passes left them; shards divide what they shard."""
     params = grads = states = unsharded = local = sums = 0.0
     for group in ledger.groups:
@@ -82,7 +80,7 @@ def sum_ledger(ledger: Ledger, task: Task) -> LedgerSums:
         weights_unsharded_bytes=unsharded,
         trainable_params=ledger.num_trainable,
         trainable_params_per_rank=local,
-        units=tuple(_sum_unit(group, ledger, task) for group in ledger.groups),
+        units=tuple(_sum_unit(group, ledger) for group in ledger.groups),
     )
 
 
@@ -90,7 +88,7 @@ def _grad_bytes(group: ModuleGroup) -> float:
     return group.base_trainable * group.grad_bytes_per_param + group.adapter_params * group.adapter_bytes_per_param
 
 
-def _sum_unit(group: ModuleGroup, ledger: Ledger, task: Task) -> UnitSums:
+def _sum_unit(group: ModuleGroup, ledger: Ledger) -> UnitSums:
     saved = per_key = per_sample = 0.0
     for tensor in group.saved:
         size = tensor.bytes_per_token(ledger.compute_bytes, 1.0)
@@ -122,5 +120,4 @@ def _sum_unit(group: ModuleGroup, ledger: Ledger, task: Task) -> UnitSums:
         dense_grad_bytes=_grad_bytes(group) if group.kind == "embedding" else 0.0,
         recomputed=group.recomputed,
         in_backward=group.in_backward,
-        per_sample=group.kind == "head" and task != "causal_lm",
     )

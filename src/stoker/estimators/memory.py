@@ -94,6 +94,7 @@ def estimate_memory(scenario: Scenario) -> MemoryEstimate:
         phases={name: round((value + context) * factor) for name, value in phases.items()},
         tiers={"hbm": expected, "dram": 0, "nvme": 0},
         source=Source.CALIBRATED if scenario.correction else weakest(Source.ANALYTIC, outside.source),
+        correction_factor=factor,
     )
 
 
@@ -111,17 +112,16 @@ def _dynamic(scenario: Scenario, batch: Batch) -> _Dynamic:
     """
     kept = working = casts = inputs = 0.0
     for unit in scenario.sums.units:
-        rows = batch.samples if unit.per_sample else batch.tokens
         saved = saved_bytes(unit, batch)
         casts += unit.repeats * unit.cast_bytes
         if not unit.in_backward:
-            inputs = max(inputs, 2.0 * unit.input_bytes * rows)
+            inputs = max(inputs, 2.0 * unit.input_bytes * batch.tokens)
         elif unit.recomputed:
-            kept += unit.repeats * unit.input_bytes * rows
-            working = max(working, saved + unit.input_bytes * rows)
+            kept += unit.repeats * unit.input_bytes * batch.tokens
+            working = max(working, saved + unit.input_bytes * batch.tokens)
         else:
             kept += unit.repeats * saved
-            working = max(working, 2.0 * unit.input_bytes * rows)  # the gradient that travels down, in and out
+            working = max(working, 2.0 * unit.input_bytes * batch.tokens)  # the gradient that travels down, in and out
     logits = _logits_bytes(scenario, batch)
     forward = kept + casts + max(inputs, logits)
     return _Dynamic(activations=kept, logits=logits, working=max(working, inputs), casts=casts, forward=forward)
@@ -129,9 +129,8 @@ def _dynamic(scenario: Scenario, batch: Batch) -> _Dynamic:
 
 def saved_bytes(unit: UnitSums, batch: Batch) -> float:
     """Bytes that one copy of `unit` keeps for backward over `batch`."""
-    rows = batch.samples if unit.per_sample else batch.tokens
-    per_row = unit.saved_bytes + unit.saved_bytes_per_key * batch.seq_len
-    return rows * per_row + batch.samples * unit.saved_bytes_per_sample
+    per_token = unit.saved_bytes + unit.saved_bytes_per_key * batch.seq_len
+    return batch.tokens * per_token + batch.samples * unit.saved_bytes_per_sample
 
 
 def _logits_bytes(scenario: Scenario, batch: Batch) -> float:

@@ -50,6 +50,7 @@ def estimate_time(scenario: Scenario, job: Job, profile: DataProfile, *, is_here
         high_s=high,
         num_steps=steps,
         source=source,
+        correction_factor=scenario.correction.time_factor if scenario.correction else 1.0,
     )
 
 

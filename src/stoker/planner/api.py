@@ -7,6 +7,7 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import replace
 
+from stoker.catalogue.freshness import freshness
 from stoker.catalogue.offers import matching_offers
 from stoker.catalogue.provider_facts import provider
 from stoker.core.efficiency import Efficiency
@@ -72,6 +73,7 @@ def make_plan(
         offers_date=snapshot.date if snapshot is not None and here is None else None,
         offers_age_days=_age_days(snapshot.date, today) if snapshot is not None and here is None else None,
         usd_krw=usd_krw,
+        model_family=arch.family,
         usd_krw_date=snapshot.usd_krw_date if snapshot is not None else None,
     )
 
@@ -107,18 +109,20 @@ def _evaluate(
 
 
 def _priced(job: Job, candidate: Candidate, snapshot: OffersSnapshot | None, today: datetime.date) -> Candidate:
-    """With the cheapest offer inline and the next ones beside it; boot time as its provider states it."""
+    """With the cheapest offer that is not stale inline, and the next ones beside it."""
     if snapshot is None:
         return candidate
     cluster = candidate.cluster
     offers = matching_offers(snapshot, cluster.device.name, cluster.num_gpus, job.hardware, today)
-    costs: list[CostEstimate] = []
     time = candidate.time
+    costs: list[tuple[bool, CostEstimate]] = []
     for offer in offers[:_OFFERS_SHOWN]:
         facts = provider(offer.provider)
-        costs.append(estimate_cost(time.total_s, time.low_s, time.high_s, offer, facts, job.goal, today=today))
-    costs.sort(key=lambda cost: cost.total_usd)
-    return replace(candidate, cost=costs[0] if costs else None, offers=tuple(costs[1:]))
+        cost = estimate_cost(time.total_s, time.low_s, time.high_s, offer, facts, job.goal, today=today)
+        costs.append((freshness(offer, today) == "stale", cost))
+    costs.sort(key=lambda pair: (pair[0], pair[1].total_usd))  # a stale price cannot be the cheapest (case 44)
+    ordered = [cost for _stale, cost in costs]
+    return replace(candidate, cost=ordered[0] if ordered else None, offers=tuple(ordered[1:]))
 
 
 def _runner_up(kept: Sequence[Candidate], pick: Candidate | None) -> Candidate | None:
