@@ -11,7 +11,8 @@ from typing import ClassVar
 
 from stoker.core.profile import LengthDistribution
 
-_MOST_GROUPS = 16  # micro-batches of a step that are priced one by one; of more, evenly spaced ones
+_TOP_GROUPS = 12  # the longest micro-batches of a step are priced one by one: there the lengths fall fast
+_SPREAD_GROUPS = 12  # of the others, evenly spaced ones stand for their neighbours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +49,18 @@ def mean_bucket_length(lengths: LengthDistribution, micro_batch_size: int, globa
     """
     total = max(global_batch_size, micro_batch_size)
     groups = max(1, total // micro_batch_size)
-    chosen = range(groups) if groups <= _MOST_GROUPS else _spread(groups)
-    values = [_expected_order_statistic(lengths, total - group * micro_batch_size, total) for group in chosen]
-    return sum(values) / len(values)
+    top = min(groups, _TOP_GROUPS)
+    length = sum(_longest_of_group(lengths, group, micro_batch_size, total) for group in range(top))
+    rest = groups - top
+    if rest:
+        points = min(rest, _SPREAD_GROUPS)
+        middles = [top + int((i + 0.5) * rest / points) for i in range(points)]
+        length += rest / points * sum(_longest_of_group(lengths, g, micro_batch_size, total) for g in middles)
+    return length / groups
 
 
-def _spread(groups: int) -> list[int]:
-    """Midpoints of `_MOST_GROUPS` equal stretches of range(groups)."""
-    return [int((i + 0.5) * groups / _MOST_GROUPS) for i in range(_MOST_GROUPS)]
+def _longest_of_group(lengths: LengthDistribution, group: int, micro_batch_size: int, total: int) -> float:
+    return _expected_order_statistic(lengths, total - group * micro_batch_size, total)
 
 
 def _expected_order_statistic(lengths: LengthDistribution, k: int, n: int) -> float:

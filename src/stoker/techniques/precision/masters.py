@@ -28,7 +28,7 @@ class MasterWeightOptimizer(Optimizer):
         self._masters: dict[torch.Tensor, torch.Tensor] = {}
         native, narrow = [], []
         for group in self.param_groups:
-            options = {key: group[key] for key in _OPTIONS if key in group}
+            options: dict[str, Any] = {key: group[key] for key in _OPTIONS if key in group}
             native.append({**options, "params": [p for p in group["params"] if p.dtype == torch.float32]})
             masters = [self._new_master(p) for p in group["params"] if p.dtype != torch.float32]
             narrow.append({**options, "params": masters})
