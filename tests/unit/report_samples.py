@@ -163,7 +163,9 @@ def finished_lines() -> list[tuple[str, Any]]:
 END: Mapping[str, Any] = {
     "status": "finished",
     "elapsed_s": 28.0,
-    "test_metrics": {"f1_macro": 0.6, "f1_micro": 0.66},
+    "metrics": {"f1_macro": 0.61, "f1_micro": 0.66, "loss": 0.39, "test_f1_macro": 0.6, "test_f1_micro": 0.66},
+    "peak_allocated_bytes": 5_000_000_000,
+    "peak_reserved_bytes": 5_800_000_000,
     "labels": {"abuse": {"f1": 0.7, "threshold": 0.41}, "clean": {"f1": 0.5, "threshold": 0.62}},
 }
 

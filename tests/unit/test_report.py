@@ -71,6 +71,18 @@ def test_predictions_stand_beside_what_they_predict(summary: RunSummary) -> None
     assert comparison(summary, "cost") == (0.5, pytest.approx(0.5))
 
 
+def test_on_a_cpu_the_process_is_compared(tmp_path: Path) -> None:
+    """There is no allocator to ask: the record's allocated bytes are the process's, the prediction is the whole."""
+    chosen = plan().candidates[0]
+    device = replace(chosen.cluster.device, kind="cpu", name="cpu")
+    here = plan(candidates=(replace(chosen, cluster=replace(chosen.cluster, device=device)),), runner_up=None)
+    lines = [("step", step(i, 0.5, reserved_bytes=None)) for i in (1, 2)]
+    end = {"status": "finished", "elapsed_s": 9.0, "peak_allocated_bytes": 6_600_000_000}
+    summary = summarise(read_record(write_record(tmp_path / "r", lines, end=end, of_plan=here)))
+    assert comparison(summary, "peak_process") == (6_000_000_000, 6_600_000_000)  # evaluation was the peak
+    assert {c.name for c in summary.comparisons}.isdisjoint({"peak_allocated", "peak_reserved"})
+
+
 def test_the_text_holds_every_part(summary: RunSummary) -> None:
     text = as_text(one_run(summary))
     for part in (
@@ -223,7 +235,8 @@ def test_a_record_without_steps_renders(tmp_path: Path) -> None:
 
 def test_missing_sensors_are_told_not_zero(tmp_path: Path) -> None:
     blind = [("step", step(i, 0.5, allocated_bytes=None, reserved_bytes=None, cost_usd=None)) for i in (1, 2, 3)]
-    summary = summarise(read_record(write_record(tmp_path / "r", blind)))
+    end = {"status": "finished", "elapsed_s": 9.0, "peak_allocated_bytes": None, "peak_reserved_bytes": 0}
+    summary = summarise(read_record(write_record(tmp_path / "r", blind, end=end)))
     assert comparison(summary, "peak_reserved")[1] is None
     text = as_text(one_run(summary))
     assert "no memory sensor" in text

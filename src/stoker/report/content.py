@@ -121,7 +121,7 @@ def _status(summary: RunSummary) -> Section:
             done=steps, planned=format_count(planned), share=format_percent(measured.last_step / planned)
         )
     best = best_eval(record)
-    reason = str(record.end.get("reason") or record.end.get("message") or "") if record.end else ""
+    reason = str(record.end.get("reason") or record.end.get("error") or "") if record.end else ""
     resumes = sum(event.name == "resume" for event in record.events)
     pairs = [
         (_("status"), _(STATUS_NAMES.get(record.status, record.status)) + (f": {reason}" if reason else "")),

@@ -50,8 +50,8 @@ def measure(record: RunRecord) -> Measured:
         tokens_per_s=tokens / busy_s if busy_s and tokens else None,
         padding_frac=1.0 - tokens / padded if padded and tokens else None,
         data_wait_frac=_wait_frac(settled),
-        peak_allocated_bytes=_peak([line.allocated_bytes for line in steps]),
-        peak_reserved_bytes=_peak([line.reserved_bytes for line in steps]),
+        peak_allocated_bytes=_peak([*(line.allocated_bytes for line in steps), _end_bytes(record, "allocated")]),
+        peak_reserved_bytes=_peak([*(line.reserved_bytes for line in steps), _end_bytes(record, "reserved")]),
         cost_usd=max(costs, default=None),
         save_s=sum(line.save_s for line in record.saves) if record.saves else None,
         eval_s=sum(line.eval_s for line in record.evals) if record.evals else None,
@@ -64,6 +64,12 @@ def _number(value: object) -> float | None:
 
 def _peak(values: Sequence[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
+
+
+def _end_bytes(record: RunRecord, kind: str) -> int | None:
+    """The whole run's peak (evaluation and saving included), where the record's end tells it."""
+    value = _number(record.end.get(f"peak_{kind}_bytes")) if record.end else None
+    return int(value) if value else None
 
 
 def _stepping_s(steps: Sequence[StepLine]) -> float:
@@ -87,35 +93,14 @@ def best_eval(record: RunRecord) -> EvalLine | None:
 
 
 def compare(record: RunRecord, measured: Measured, candidate: Candidate | None) -> tuple[Comparison, ...]:
-    """Predicted beside measured. Reserved memory excludes the context, which the allocator cannot see.
-
-    Total time and cost are compared only for a finished run.
-    """
+    """Predicted beside measured; total time and cost only for a finished run."""
     if candidate is None:
         return ()
-    memory, time, cost = candidate.memory, candidate.time, candidate.cost
-    context = memory.terms.get("framework", 0)
+    time, cost = candidate.time, candidate.cost
     finished = record.status == "finished"
     spread_low, spread_high = _spread(time.total_s, time.low_s), _spread(time.total_s, time.high_s)
     rows = [
-        Comparison(
-            name="peak_allocated",
-            unit="bytes",
-            predicted=memory.peak_allocated_bytes,
-            low=None,
-            high=None,
-            measured=measured.peak_allocated_bytes,
-            source=memory.source,
-        ),
-        Comparison(
-            name="peak_reserved",
-            unit="bytes",
-            predicted=memory.expected_bytes - context,
-            low=memory.low_bytes - context,
-            high=memory.high_bytes - context,
-            measured=measured.peak_reserved_bytes,
-            source=memory.source,
-        ),
+        *_compare_memory(measured, candidate),
         Comparison(
             name="step",
             unit="s",
@@ -148,6 +133,43 @@ def compare(record: RunRecord, measured: Measured, candidate: Candidate | None) 
             )
         )
     return tuple(rows)
+
+
+def _compare_memory(measured: Measured, candidate: Candidate) -> tuple[Comparison, ...]:
+    """On a GPU what the allocator gave out and reserved, without the context, which it cannot see; on a CPU the process."""
+    memory = candidate.memory
+    if candidate.cluster.device.kind == "cpu":
+        return (
+            Comparison(
+                name="peak_process",
+                unit="bytes",
+                predicted=memory.expected_bytes,
+                low=memory.low_bytes,
+                high=memory.high_bytes,
+                measured=measured.peak_allocated_bytes,
+                source=memory.source,
+            ),
+        )
+    context = memory.terms.get("framework", 0)
+    allocated = Comparison(
+        name="peak_allocated",
+        unit="bytes",
+        predicted=memory.peak_allocated_bytes,
+        low=None,
+        high=None,
+        measured=measured.peak_allocated_bytes,
+        source=memory.source,
+    )
+    reserved = Comparison(
+        name="peak_reserved",
+        unit="bytes",
+        predicted=memory.expected_bytes - context,
+        low=memory.low_bytes - context,
+        high=memory.high_bytes - context,
+        measured=measured.peak_reserved_bytes,
+        source=memory.source,
+    )
+    return allocated, reserved
 
 
 def _spread(expected: float, edge: float) -> float:

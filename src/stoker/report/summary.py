@@ -56,10 +56,10 @@ def run_name(record: RunRecord) -> str:
 
 
 def final_metrics(record: RunRecord) -> dict[str, float]:
-    """Metrics of the best evaluation (else the last), and the test set's as `test_...`."""
+    """What the record's end says of the exported model (the test set's as `test_...`), else the best evaluation."""
+    final = _numbers(_end(record, "metrics"))
     chosen = best_eval(record) or (record.evals[-1] if record.evals else None)
-    metrics = dict(chosen.metrics) if chosen else {}
-    return metrics | {f"test_{name}": value for name, value in _numbers(_end(record, "test_metrics")).items()}
+    return final or (dict(chosen.metrics) if chosen else {})
 
 
 def label_metrics(record: RunRecord) -> dict[str, dict[str, float]]:
