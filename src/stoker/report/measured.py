@@ -136,7 +136,7 @@ def compare(record: RunRecord, measured: Measured, candidate: Candidate | None) 
 
 
 def _compare_memory(measured: Measured, candidate: Candidate) -> tuple[Comparison, ...]:
-    """On a GPU what the allocator gave out and reserved, without the context, which it cannot see; on a CPU the process."""
+    """On a GPU the allocator's bytes (the context, which it cannot see, left out); on a CPU the process."""
     memory = candidate.memory
     if candidate.cluster.device.kind == "cpu":
         return (
