@@ -25,9 +25,7 @@ def render_chat(
     from jinja2.exceptions import TemplateError
 
     try:
-        return str(
-            _compile(template).render(messages=list(messages), add_generation_prompt=prompt, **special)
-        )
+        return str(_compile(template).render(messages=list(messages), add_generation_prompt=prompt, **special))
     except (TemplateError, TypeError, ValueError, KeyError, RecursionError, OverflowError) as error:
         raise DataError(
             "ST146",

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from stoker.core.errors import DataError
 from stoker.core.i18n import _
@@ -137,14 +137,14 @@ def _flat_offsets(column: Any) -> Any:
     return _view(column.buffers()[1], "q", len(column) + 1)
 
 
-def _flat(column: Any, code: str) -> Any:
+def _flat(column: Any, code: Literal["i", "q", "b", "B"]) -> Any:
     return _view(column.buffers()[1], code, len(column))
 
 
 _DTYPES = {"i": "int32", "q": "int64", "b": "int8", "B": "uint8"}
 
 
-def _view(buffer: Any, code: str, length: int) -> Any:
+def _view(buffer: Any, code: Literal["i", "q", "b", "B"], length: int) -> Any:
     numpy = _numpy()
     if numpy is not None:
         if buffer is None:

@@ -31,9 +31,7 @@ def bert_tokenizer(
                 place=str(vocab_file),
                 fix=_("check that this is the model's own vocab.txt"),
             )
-    backend = Tokenizer(
-        models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=_MAX_CHARS_PER_WORD)
-    )
+    backend = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=_MAX_CHARS_PER_WORD))
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
@@ -68,7 +66,10 @@ def read_vocabulary(file: Path) -> dict[str, int]:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
-            "ST141", _("not UTF-8 at byte {offset}").format(offset=error.start), place=str(file), fix=_("fetch it again")
+            "ST141",
+            _("not UTF-8 at byte {offset}").format(offset=error.start),
+            place=str(file),
+            fix=_("fetch it again"),
         ) from error
     lines = text.split("\n")
     if lines and not lines[-1]:

@@ -1,0 +1,227 @@
+"""prepare_data: the files of a job, read, checked, tokenised and cached. What `check` shows and `run` trains on."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stoker.core.codec import decode, encode
+from stoker.core.errors import DataError
+from stoker.core.estimate import Source
+from stoker.core.i18n import _
+from stoker.core.job import Job
+from stoker.core.plan import ResolvedModel
+from stoker.core.profile import DataProfile, lengths_from_samples
+from stoker.data.cache import cache_key, open_or_build
+from stoker.data.drafts import Draft, draft_rows, text_columns
+from stoker.data.encode import EncodeCounts, Progress, count_labels, make_targets, require_vocabulary, write_split
+from stoker.data.encoded import EncodedSplit, require_samples
+from stoker.data.files import hash_file, regular_file, resolve_path
+from stoker.data.hub import local_source
+from stoker.data.labels import LabelSpace, Target, label_columns, require_two_values, space_of_classes
+from stoker.data.overlap import count_conflicts, count_duplicates, count_leaks
+from stoker.data.prepared import PreparedData, Split
+from stoker.data.profile_store import remember_profile
+from stoker.data.report import DataReport, SplitReport, notices_of, token_stats
+from stoker.data.seq_limit import embedding_rows, resolve_seq_len
+from stoker.data.splits import SPLITS, read_splits
+from stoker.data.table import read_table
+from stoker.data.tokenizer import TextTokenizer, require_tokenizer, settle_parallelism
+
+__all__ = ["PreparedData", "prepare_data", "prepare_rows"]
+
+_VERSION = 1
+
+
+def prepare_data(job: Job, model: ResolvedModel, *, progress: Progress | None = None) -> PreparedData:
+    """The job's data, tokenised into the cache or found there, with its profile and report.
+
+    `progress(split, done, total)` is called now and then. Raises DataError ST1xx for anything wrong with the data.
+    """
+    if job.data.train is None:
+        raise DataError(
+            "ST101",
+            _("the job names no data: data.train is missing"),
+            place=f"{job.source_path} data".strip(),
+            fix=_("name the training file; declared sizes are for planning only"),
+        )
+    job = local_source(job)
+    if job.task == "image_classification":
+        from stoker.data.prepare_images import prepare_images
+
+        return prepare_images(job, model)
+    seq_len = resolve_seq_len(job, model.config)
+    for file in _data_files(job):
+        regular_file(file)
+    tokenizer = require_tokenizer(job, model)
+    rows = embedding_rows(model.config)
+    require_vocabulary(tokenizer, rows)
+
+    def build(folder: Path) -> Mapping[str, Any]:
+        return _build(job, tokenizer, seq_len, rows, folder, progress)
+
+    entry = open_or_build("tokens", _key(job, tokenizer, seq_len), build)
+    settle_parallelism()
+    labels = None if entry.content["labels"] is None else decode(LabelSpace, entry.content["labels"])
+    report = replace(decode(DataReport, entry.content["report"]), cache=str(entry.folder))
+    profile: DataProfile = decode(DataProfile, entry.content["profile"])
+    remember_profile(job, model, profile, sampled=False)
+    splits = {name: _open(entry.folder, name, report, labels) for name in SPLITS if report.split(name)}
+    return PreparedData(
+        train=splits["train"],
+        eval=splits.get("eval"),
+        test=splits.get("test"),
+        labels=labels,
+        profile=profile,
+        report=report,
+        notices=(*entry.notices, *notices_of(report)),
+        tokenizer=tokenizer,
+        seq_len=seq_len,
+        reused=entry.reused,
+    )
+
+
+def prepare_rows(job: Job, model: ResolvedModel, file: Path | str, folder: Path) -> Split:
+    """The rows of another `file` for prediction: every row a sample, in order, without labels.
+
+    Text is tokenised into `folder` (which the caller owns). Raises DataError as prepare_data does.
+    """
+    if job.task == "image_classification":
+        from stoker.data.prepare_images import prediction_images
+
+        return prediction_images(job, Path(file))
+    tokenizer = require_tokenizer(job, model)
+    table = read_table(Path(file), text_columns(job), encoding=job.data.encoding)
+    draft = draft_rows(job, table, range(table.num_rows), "predict", tokenizer, labelled=False)
+    target = folder / "predict.arrow"
+    write_split(
+        target,
+        draft,
+        None,
+        None,
+        tokenizer,
+        seq_len=resolve_seq_len(job, model.config),
+        embedding_rows=embedding_rows(model.config),
+    )
+    settle_parallelism()
+    return EncodedSplit(target, name="predict", data_file=str(file), num_targets=0)
+
+
+def _data_files(job: Job) -> list[Path]:
+    named = (job.data.train, job.data.eval, job.data.test)
+    return [resolve_path(job, name) for name in named if name is not None]
+
+
+def _key(job: Job, tokenizer: TextTokenizer, seq_len: int) -> str:
+    import tokenizers
+
+    data = encode(replace(job.data, train=None, eval=None, test=None))
+    contents = [hash_file(path) for path in _data_files(job)]
+    named = [job.data.eval is not None, job.data.test is not None]
+    settings = (job.task, job.problem, job.train.seed, seq_len, data, named)
+    return cache_key(_VERSION, tokenizers.__version__, tokenizer.fingerprint, settings, contents)
+
+
+def _build(
+    job: Job,
+    tokenizer: TextTokenizer,
+    seq_len: int,
+    rows: int | None,
+    folder: Path,
+    progress: Progress | None,
+) -> Mapping[str, Any]:
+    drafts = read_splits(job, tokenizer)
+    for draft in drafts.values():
+        _require_rows(draft)
+    labels = _label_space(job, drafts["train"])
+    reports, counts = [], {}
+    for name, draft in drafts.items():
+        targets = None if labels is None else make_targets(draft, labels, declared=job.data.label_names is not None)
+        counts[name] = write_split(
+            folder / f"{name}.arrow",
+            draft,
+            targets,
+            labels,
+            tokenizer,
+            seq_len=seq_len,
+            embedding_rows=rows,
+            progress=progress,
+        )
+        reports.append(_split_report(draft, counts[name], targets, labels))
+        split = EncodedSplit(folder / f"{name}.arrow", name=name, data_file=str(draft.table.file), num_targets=0)
+        require_samples(split, draft.dropped)
+    report = DataReport(
+        splits=tuple(reports),
+        leaks=count_leaks({name: draft.text_keys() for name, draft in drafts.items()}),
+        seq_len=seq_len,
+        multi_label=job.problem == "multi_label",
+    )
+    profile = _profile(counts, labels, report)
+    return {"labels": encode(labels), "report": encode(report), "profile": encode(profile)}
+
+
+def _require_rows(draft: Draft) -> None:
+    if len(draft):
+        return
+    why = ", ".join(f"{reason} {count}" for reason, count in draft.dropped.items()) or _("no row")
+    raise DataError(
+        "ST130",
+        _("no row is left in {name} ({why})").format(name=draft.name, why=why),
+        place=str(draft.table.file),
+        fix=_("check the columns named under data, and the split"),
+    )
+
+
+def _label_space(job: Job, train: Draft) -> LabelSpace | None:
+    if job.task == "causal_lm":
+        return None
+    columns, place = label_columns(job), f"{train.table.file} {', '.join(label_columns(job))}"
+    if job.problem == "multi_label":
+        require_two_values(columns, train.labels, place)
+        return LabelSpace(names=columns, problem="multi_label")
+    return space_of_classes(job.data.label_names, train.labels, place)
+
+
+def _split_report(
+    draft: Draft, counts: EncodeCounts, targets: list[Target] | None, labels: LabelSpace | None
+) -> SplitReport:
+    keys = draft.text_keys()
+    return SplitReport(
+        name=draft.name,
+        file=str(draft.table.file),
+        encoding=draft.table.encoding,
+        num_rows=draft.num_rows,
+        num_samples=len(counts.lengths),
+        dropped=dict(draft.dropped),
+        label_counts=count_labels(targets, labels) if targets is not None and labels is not None else {},
+        tokens=token_stats(counts.lengths, cut=counts.cut, unknown=counts.unknown) if counts.lengths else None,
+        composed_rows=draft.composed,
+        duplicates=count_duplicates(keys),
+        conflicts=count_conflicts(keys, draft.labels),
+        quoted=draft.table.quoted,
+    )
+
+
+def _profile(counts: Mapping[str, EncodeCounts], labels: LabelSpace | None, report: DataReport) -> DataProfile:
+    train, evaluation, first = counts["train"], counts.get("eval"), report.split("train")
+    return DataProfile(
+        num_samples=len(train.lengths),
+        lengths=lengths_from_samples(train.lengths),
+        num_eval_samples=len(evaluation.lengths) if evaluation else 0,
+        num_labels=len(labels) if labels else None,
+        bytes_per_sample=train.text_bytes / len(train.lengths),
+        label_counts=dict(first.label_counts) if first else {},
+        source=Source.MEASURED,
+    )
+
+
+def _open(folder: Path, name: str, report: DataReport, labels: LabelSpace | None) -> EncodedSplit:
+    found = report.split(name)
+    width = 0 if labels is None else len(labels) if labels.problem == "multi_label" else 1
+    return EncodedSplit(
+        folder / f"{name}.arrow",
+        name=name,
+        data_file=os.path.relpath(found.file) if found else "",
+        num_targets=width,
+    )
