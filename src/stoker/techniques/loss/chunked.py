@@ -23,14 +23,11 @@ class ChunkedLoss:
     def logits_terms(self, tokens: float, num_outputs: int, compute_bytes: float) -> dict[str, float]:
         """Bytes of each tensor alive at the peak, by name."""
         elements = min(tokens, float(CHUNK_TOKENS)) * num_outputs
-        return {
-            "logits": compute_bytes * elements,
-            "fp32_copy": 4.0 * elements,
-            "fp32_gradient": 4.0 * elements,
-        }
+        terms = {"logits": compute_bytes * elements, "fp32_gradient": 4.0 * elements}
+        return terms if compute_bytes >= 4.0 else {**terms, "fp32_copy": 4.0 * elements}
 
     def logits_bytes(self, tokens: float, num_outputs: int, compute_bytes: float) -> float:
-        """10 bytes a logit of one chunk in 16 bits: the sum of `logits_terms`."""
+        """10 bytes a logit of one chunk in 16 bits, 8 in fp32: the sum of `logits_terms`."""
         return sum(self.logits_terms(tokens, num_outputs, compute_bytes).values())
 
     def language_model_loss(
