@@ -38,7 +38,7 @@ def cgroup_cpus(root: Path = Path("/")) -> Reading:
     for folder in _cgroup_folders(root, "cpu"):
         words = (_text(folder / "cpu.max") or "").split()
         if not words:
-            words = [_text(folder / "cpu.cfs_quota_us") or "", _text(folder / "cpu.cfs_period_us") or ""]
+            words = [(_text(folder / name) or "").strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
         if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[0]) and int(words[1]):
             quotas.append(int(words[0]) / int(words[1]))
     return Reading(min(quotas)) if quotas else Reading.missing(_("no cgroup quota"))

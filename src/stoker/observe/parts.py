@@ -170,7 +170,10 @@ def installed_version(distribution: str) -> str | None:
 
 def torch_cuda_version() -> str | None:
     """CUDA version that the installed torch was built for, None for a CPU build or no torch; torch is not imported."""
-    spec = importlib.util.find_spec("torch")
+    try:
+        spec = importlib.util.find_spec("torch")
+    except (ImportError, ValueError):  # a half-removed installation
+        return None
     if spec is None or not spec.origin:
         return None
     try:
