@@ -1,0 +1,182 @@
+"""What can be known to fail is told before step 1: space, positions, vocabulary, the device's number formats, memory.
+
+Sizes in bytes. Nothing here changes a weight; the probe's gradients are thrown away.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stoker.core.errors import RunError
+from stoker.core.hardware import Device
+from stoker.core.i18n import _
+from stoker.core.ledger import ModuleGroup
+from stoker.core.run_config import RunConfig
+from stoker.engine.checkpoint import require_space_for_run
+from stoker.engine.session import Session
+from stoker.engine.state import model_tensors
+from stoker.techniques.attention import attention
+from stoker.techniques.optimizer import optimizer
+from stoker.techniques.precision import precision
+
+_OFFSET_TYPES = frozenset(("camembert", "roberta", "xlm-roberta"))  # positions start after the padding id
+
+
+def checkpoint_size(
+    num_params: int, num_trainable: int, *, weight_bytes: float, master_bytes: float, state_bytes: float
+) -> int:
+    """Bytes of one checkpoint: weights, and masters and optimizer state of what learns (case 14: 14 B a parameter)."""
+    return round(num_params * weight_bytes + num_trainable * (master_bytes + state_bytes))
+
+
+def optimizer_bytes(name: str, parameters: list[torch.nn.Parameter], *, masters: bool) -> int:
+    """Bytes that the optimizer will hold after its first step: state, and fp32 masters of 16-bit parameters."""
+    total = 0
+    for itemsize in {p.element_size() for p in parameters}:
+        count = sum(p.numel() for p in parameters if p.element_size() == itemsize)
+        master = 4.0 if masters and itemsize < 4 else 0.0
+        group = ModuleGroup(
+            name="all",
+            kind="block",
+            num_params=count,
+            weight_bytes_per_param=float(itemsize),
+            master_bytes_per_param=master,
+        )
+        total += optimizer(name).state_bytes(group) + round(master * count)
+    return total
+
+
+def check_space(session: Session) -> None:
+    """Room for keep + 1 checkpoints on the run folder's mount (case 14). Raises RunError ST450."""
+    tensors = model_tensors(session.model, trainable_only=session.trainable_only)
+    each = sum(t.numel() * t.element_size() for t in tensors.values())
+    each += _optimizer_bytes_of(session)
+    require_space_for_run(session.out_dir, each, session.job.save.keep)
+
+
+def _optimizer_bytes_of(session: Session) -> int:
+    learning = [p for p in session.model.parameters() if p.requires_grad]
+    return optimizer_bytes(
+        session.job.train.optimizer, learning, masters=session.candidate.run_config.precision == "bf16"
+    )
+
+
+def check_writable(out_dir: Path) -> None:
+    """Raises RunError ST401 where the run folder cannot be made or written."""
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        probe = out_dir / ".writable"
+        probe.write_bytes(b"x")
+        probe.unlink()
+    except OSError as error:
+        raise RunError(
+            "ST401",
+            _("the run folder cannot be written: {error}").format(error=error.strerror or error),
+            place=str(out_dir),
+            fix=_("choose a folder that you may write, on a disk with free space, with --out"),
+        ) from error
+
+
+def choose_device(planned: Device, config: RunConfig, num_gpus: int) -> torch.device:
+    """The torch device of a plan. Raises RunError ST405 to ST407 where this machine is not what was planned."""
+    if num_gpus > 1 and planned.kind == "cuda":
+        raise RunError(
+            "ST407",
+            _("the plan is for {count} GPUs; this version trains on one").format(count=num_gpus),
+            place=planned.name,
+            fix=_("plan with hardware.num_gpus: 1; the global batch stays the same"),
+        )
+    if planned.kind != "cuda":
+        actual, device = planned, torch.device("cpu")
+    elif torch.cuda.is_available():
+        device = torch.device("cuda", 0)
+        actual = replace(planned, compute_capability=torch.cuda.get_device_capability(device))
+    else:
+        raise RunError(
+            "ST405",
+            _("the plan is for {device}, and no CUDA GPU is usable here").format(device=planned.name),
+            place=planned.name,
+            fix=_("run on a machine with that GPU, or plan with hardware: {here: true}"),
+        )
+    _check_formats(actual, config)
+    return device
+
+
+def _check_formats(device: Device, config: RunConfig) -> None:
+    for technique in (precision(config.precision), attention(config.attention)):
+        why = technique.unsupported(device)
+        if why is not None:
+            raise RunError("ST406", why, place=device.name, fix=_("change run.{kind}").format(kind="precision"))
+
+
+def idle_gpus_notice(device: torch.device, world_size: int) -> str | None:
+    """One line when GPUs stand idle (case 18): they are never used silently."""
+    visible = torch.cuda.device_count() if device.type == "cuda" else 0
+    if visible <= world_size:
+        return None
+    return _(
+        "{visible} GPUs are visible, {used} is used: the effective batch does not change with their number"
+    ).format(visible=visible, used=world_size)
+
+
+def check_lengths(config: Any, longest: int) -> None:
+    """Raises RunError ST408 for a sample longer than the model's positions."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions <= 0:
+        return
+    if getattr(config, "model_type", "") in _OFFSET_TYPES:
+        positions -= int(getattr(config, "pad_token_id", 1) or 0) + 1
+    if longest > positions:
+        raise RunError(
+            "ST408",
+            _("a sample has {longest} tokens, the model has {positions} positions").format(
+                longest=longest, positions=positions
+            ),
+            place="train.seq_len",
+            fix=_("set train.seq_len: {positions} (longer texts are cut)").format(positions=positions),
+        )
+
+
+def check_vocabulary(model: torch.nn.Module, tokenizer_size: int) -> None:
+    """Raises RunError ST409 where the tokenizer gives ids that the embedding does not have."""
+    find = getattr(getattr(model, "encoder", model), "get_input_embeddings", None)
+    rows = getattr(find(), "num_embeddings", None) if find else None
+    if rows is not None and tokenizer_size > rows:
+        raise RunError(
+            "ST409",
+            _("the tokenizer has {size} ids, the embedding {rows} rows").format(size=tokenizer_size, rows=rows),
+            place="tokenizer",
+            fix=_("use the tokenizer that belongs to the model"),
+        )
+
+
+def probe_longest(session: Session) -> int | None:
+    """Forward and backward of the fullest micro-batch, then room for the optimizer's state (cases 4 and 8).
+
+    CUDA only; returns the reserved bytes. Raises RunError ST428 when it does not fit. Weights stay untouched.
+    """
+    if session.device.type != "cuda":
+        return None
+    micro = session.steps.source.collate(session.steps.longest())
+    session.model.train()
+    try:
+        with session.autocast():
+            loss = session.objective.loss_sum(session.model, micro.to(session.device))
+        torch.autograd.backward(loss * session.updater.loss_factor(max(micro.weight, 1.0)))
+        held = torch.empty(_optimizer_bytes_of(session), dtype=torch.uint8, device=session.device)
+        del held, loss
+    except torch.cuda.OutOfMemoryError as error:
+        raise RunError(
+            "ST428",
+            _("the longest micro-batch ({samples} x {length}) does not fit: {error}").format(
+                samples=micro.samples, length=micro.padded_tokens // micro.samples, error=str(error).split(". ")[0]
+            ),
+            place=torch.cuda.get_device_name(session.device),
+            fix=_("lower run.micro_batch_size or train.seq_len, or set run.recompute: full"),
+        ) from error
+    finally:
+        session.updater.optimizer.zero_grad(set_to_none=True)
+    _allocated, reserved = session.memory.read("probe")
+    return reserved

@@ -1,0 +1,127 @@
+"""What a run must remember: numbers of its progress, and the tensors of model and optimizer, for a checkpoint and back.
+
+No random state is stored: order and draws are pure functions of seed and step. A fingerprint of what changes the
+learning says whether a checkpoint belongs to this job.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import torch
+
+from stoker.core.codec import dumps, encode
+from stoker.core.errors import RunError
+from stoker.core.i18n import _
+from stoker.core.job import Job
+from stoker.core.run_config import RunConfig
+from stoker.engine.checkpoint import ResumePoint, flatten_state, unflatten_state
+from stoker.engine.loss_scale import LossScale
+from stoker.engine.update import Updater
+
+_LEARNING_SECTIONS = ("model", "tokenizer", "task", "problem", "data", "tune", "train")
+
+TensorFiles = dict[str, dict[str, torch.Tensor]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Progressed:
+    """Numbers that go on after a resume. `step`: updates made; `stale`: evaluations since the best."""
+
+    step: int = 0
+    samples: int = 0
+    tokens: int = 0
+    best_metric: float | None = None
+    best_step: int | None = None
+    best_thresholds: tuple[float, ...] = ()
+    thresholds: tuple[float, ...] = ()
+    stale: int = 0
+    evaluated_step: int | None = None
+    overflows: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def fingerprint(job: Job, config: RunConfig, num_samples: int) -> str:
+    """Hash of everything that changes what is learned: sections of the job, number format, number of samples."""
+    parts = {name: encode(getattr(job, name)) for name in _LEARNING_SECTIONS}
+    parts["precision"] = config.precision
+    parts["num_samples"] = num_samples
+    return hashlib.sha256(dumps(parts).encode("utf-8")).hexdigest()[:32]
+
+
+def model_tensors(model: torch.nn.Module, *, trainable_only: bool) -> dict[str, torch.Tensor]:
+    """Tensors of the model by name, tied ones once; with `trainable_only` what learns, and the buffers."""
+    frozen = {name for name, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad}
+    seen: set[tuple[int, tuple[int, ...]]] = set()
+    tensors: dict[str, torch.Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        place = (tensor.data_ptr(), tuple(tensor.shape))
+        if (trainable_only and name in frozen) or (tensor.numel() and place in seen):
+            continue
+        seen.add(place)
+        tensors[name] = tensor
+    return tensors
+
+
+def load_model_tensors(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], *, trainable_only: bool) -> None:
+    """Put `tensors` back, in place. Raises RunError ST404 where names or shapes are another model's."""
+    wanted = model_tensors(model, trainable_only=trainable_only)
+    wrong = set(wanted) ^ set(tensors)
+    wrong |= {name for name in wanted.keys() & tensors.keys() if wanted[name].shape != tensors[name].shape}
+    if wrong:
+        raise RunError(
+            "ST404",
+            _("the checkpoint is of another model: {name}").format(name=min(wrong)),
+            place="checkpoints",
+            fix=_("choose another --out, or run the job that this folder belongs to"),
+        )
+    with torch.no_grad():
+        for name, tensor in wanted.items():
+            tensor.copy_(tensors[name])
+
+
+def capture(
+    model: torch.nn.Module, updater: Updater, progressed: Progressed, *, trainable_only: bool, identity: str
+) -> tuple[TensorFiles, dict[str, Any]]:
+    """(tensor files, meta) of the run as it stands after an update."""
+    tensors, skeleton = flatten_state(updater.optimizer.state_dict())
+    meta = {
+        "fingerprint": identity,
+        "progress": asdict(progressed),
+        "optimizer": skeleton,
+        "scaler": updater.scaler.state() if updater.scaler else None,
+    }
+    files: TensorFiles = {"model": model_tensors(model, trainable_only=trainable_only)}
+    if tensors:
+        files["optimizer"] = tensors
+    return files, meta
+
+
+def restore(
+    point: ResumePoint, model: torch.nn.Module, updater: Updater, *, trainable_only: bool, identity: str
+) -> Progressed:
+    """Put the state of `point` into model and updater. Raises RunError ST403 for another job's checkpoint."""
+    if point.meta.get("fingerprint") != identity:
+        raise other_job(str(point.path))
+    load_model_tensors(model, point.load("model"), trainable_only=trainable_only)
+    tensors = point.load("optimizer") if "optimizer" in point.files else {}
+    updater.optimizer.load_state_dict(unflatten_state(tensors, point.meta["optimizer"]))
+    if updater.scaler is not None and point.meta["scaler"] is not None:
+        updater.scaler = LossScale.from_state(point.meta["scaler"])
+    saved = point.meta["progress"]
+    progressed = Progressed(**{f.name: saved[f.name] for f in fields(Progressed) if f.name in saved})
+    progressed.thresholds = tuple(progressed.thresholds)
+    progressed.best_thresholds = tuple(progressed.best_thresholds)
+    updater.updates = progressed.step
+    return progressed
+
+
+def other_job(place: str) -> RunError:
+    """The error for a run folder that another job filled."""
+    return RunError(
+        "ST403",
+        _("this run folder belongs to another job: model, data, tuning, training or precision differ"),
+        place=place,
+        fix=_("choose another folder with --out; runs are never mixed"),
+    )
