@@ -5,6 +5,7 @@ import typer
 from stoker.cli.doctor import doctor
 from stoker.cli.explain import explain
 from stoker.cli.offers import offers
+from stoker.cli.plan import plan
 from stoker.cli.report import report
 from stoker.core.i18n import _
 
@@ -20,6 +21,7 @@ def build_app() -> typer.Typer:
         help=_("Plan a fine-tuning job (memory, time, money), run that very plan, and see where it all went."),
         epilog=_("exit codes: 0 ok, 1 bug, 2 bad input, 3 nothing fits, 4 partly done, 5 nothing done"),
     )
+    app.command(help=_("memory, time and money on every GPU and strategy that could run the job"))(plan)
     app.command(help=_("predicted beside measured, metrics and curves of a run; or several runs side by side"))(report)
     app.command(help=_("what GPUs cost where, with date and source; no network"))(offers)
     app.command(help=_("optional parts, this machine and its speed, what to do about them"))(doctor)

@@ -50,7 +50,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
 
 def plan_from_json(data: Mapping[str, Any]) -> Plan:
     """The plan of `plan_to_json`'s output. Raises ValueError naming the key that is wrong."""
-    version = data.get("schema_version")
+    version = data.get("schema_version") if isinstance(data, Mapping) else None
     if not isinstance(version, int) or version > PLAN_SCHEMA_VERSION:
         raise ValueError(f"schema_version {version!r}")
     try:

@@ -88,6 +88,11 @@ def _grad_bytes(group: ModuleGroup) -> float:
     return group.base_trainable * group.grad_bytes_per_param + group.adapter_params * group.adapter_bytes_per_param
 
 
+def _casts(group: ModuleGroup) -> int:
+    """Launches that autocast adds in one forward: a cast of each weight and each bias."""
+    return sum(lin.count * (2 if lin.bias else 1) for lin in group.linears)
+
+
 def _sum_unit(group: ModuleGroup, ledger: Ledger) -> UnitSums:
     saved = per_key = per_sample = 0.0
     for tensor in group.saved:
@@ -114,7 +119,7 @@ def _sum_unit(group: ModuleGroup, ledger: Ledger) -> UnitSums:
         learning_frac=group.base_trainable / group.num_params if group.num_params else 0.0,
         width=(area / work) ** 0.5 if work else 0.0,
         attention=group.attention,
-        num_kernels=group.num_kernels,
+        num_kernels=group.num_kernels + (_casts(group) if group.cast_bytes else 0),
         weight_bytes=matrices * ledger.compute_bytes,
         cast_bytes=float(group.cast_bytes),
         dense_grad_bytes=_grad_bytes(group) if group.kind == "embedding" else 0.0,

@@ -113,7 +113,7 @@ class Evaluator:
         )
         if key not in self._ledgers:
             ledger = apply_passes(self.arch, self.job, config)
-            self._ledgers[key] = ledger, sum_ledger(ledger, self.job.task)
+            self._ledgers[key] = ledger, sum_ledger(ledger)
         return self._ledgers[key]
 
     def _correction(self, cluster: Cluster, config: RunConfig) -> Correction | None:

@@ -126,7 +126,8 @@ def smaller_gpu(evaluator: Evaluator, pick: Candidate | None, clusters: Sequence
 
 
 def what_would_fit(evaluator: Evaluator, device: Device) -> str:
-    """The first of: as it is, sharded over more GPUs, LoRA instead of full tuning, and how much is missing."""
+    """The first of: one GPU without pins, sharded over more GPUs, LoRA instead of full tuning; else what is missing."""
+    evaluator = _without_pins(evaluator)
     single = Cluster(device=device, num_gpus=1)
     least = evaluator.least_memory(single)
     if least is not None and least[1].fit_probability >= FIT_PROBABILITY:
@@ -145,6 +146,13 @@ def what_would_fit(evaluator: Evaluator, device: Device) -> str:
     )
 
 
+def _without_pins(evaluator: Evaluator) -> Evaluator:
+    """The same job free to recompute, to cut the loss into chunks, and to choose batch sizes and strategy."""
+    job = evaluator.job
+    run = replace(job.run, recompute="auto", loss="auto", micro_batch_size="auto", parallel="auto")
+    return replace(evaluator, job=replace(job, run=run), _ledgers={})
+
+
 def _sharded(evaluator: Evaluator, device: Device) -> str:
     """The fewest GPUs over which FSDP makes the job fit, named also where it is more than the job allows."""
     for count in _SHARDS:
@@ -160,7 +168,7 @@ def _with_lora(evaluator: Evaluator, device: Device) -> str:
     if job.tune.method != "full" or evaluator.arch.modality == "image":
         return ""
     lora = replace(job, tune=replace(job.tune, method="lora", freeze=[]))
-    other = Evaluator(job=lora, profile=evaluator.profile, arch=evaluator.arch, efficiency=evaluator.efficiency)
+    other = replace(evaluator, job=lora, _ledgers={})
     least = other.least_memory(Cluster(device=device, num_gpus=1))
     if least is None or least[1].fit_probability < FIT_PROBABILITY:
         return ""

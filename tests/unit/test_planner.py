@@ -1,0 +1,184 @@
+"""The planner on small cases: pins are honoured, limits reject with reason and fix, nothing infeasible raises."""
+
+from dataclasses import replace
+
+import pytest
+
+from planning import KCELECTRA, LLAMA_8B, TINY, comments_job, lm_job, one_gpu, plan_of, prices
+from stoker.core.errors import PlanningError
+from stoker.core.estimate import Source
+from stoker.core.hardware import Cluster, Device, Host
+from stoker.core.job import GoalSpec, ParallelSpec, RunPins
+
+
+def cpu() -> Cluster:
+    device = Device(
+        name="test CPU",
+        kind="cpu",
+        vendor="test",
+        architecture="x86_64",
+        compute_capability=None,
+        sold_bytes=16 * 10**9,
+        visible_bytes=15 * 10**9,
+        memory_bytes_per_s=20e9,
+        peak_flops_per_s={"fp32": 2e11},
+        interconnect="none",
+        link_bytes_per_s=0.0,
+        pcie_bytes_per_s=0.0,
+        source=Source.MEASURED,
+    )
+    return Cluster(device=device, num_gpus=1, host=Host(num_cores=2))
+
+
+def test_everything_pinned_gives_exactly_one_candidate_also_when_it_does_not_fit() -> None:
+    run = RunPins(precision="bf16", micro_batch_size=1, recompute="none", loss="eager", attention="sdpa")
+    plan = plan_of(lm_job(gpus=["L4"], num_gpus=1, run=run), LLAMA_8B)
+    assert len(plan.candidates) == 1
+    candidate = plan.candidates[0]
+    assert not candidate.fits
+    assert candidate.memory.fit_probability < 0.01
+    assert plan.pick is None
+    assert plan.rejected[0].code == "ST320"
+    assert "lora" in plan.rejected[0].fix or "fsdp" in plan.rejected[0].fix
+    config = candidate.run_config
+    assert (config.precision, config.micro_batch_size, config.recompute, config.loss) == ("bf16", 1, "none", "eager")
+
+
+def test_nothing_fits_is_a_plan_without_a_pick() -> None:
+    plan = plan_of(lm_job(gpus=["L4", "T4"], batch=8, max_gpus=2), LLAMA_8B, prices=prices())
+    assert plan.pick is None and plan.candidates == ()
+    assert {r.code for r in plan.rejected} == {"ST320"}
+    assert all(r.reason and r.fix for r in plan.rejected)
+    assert plan.summary
+
+
+def test_precision_follows_the_compute_capability() -> None:
+    chosen = {
+        gpu: plan_of(comments_job(gpus=[gpu], num_gpus=1), KCELECTRA).candidates[0].run_config.precision
+        for gpu in ("T4", "V100-SXM2-16GB", "L4", "A100-SXM4-40GB")
+    }
+    assert chosen == {"T4": "fp16_amp", "V100-SXM2-16GB": "fp16_amp", "L4": "bf16_amp", "A100-SXM4-40GB": "bf16_amp"}
+    assert plan_of(lm_job(gpus=["H100-SXM5-80GB"], num_gpus=1), TINY).candidates[0].run_config.precision == "bf16"
+
+
+def test_a_pinned_format_that_the_gpu_lacks_is_rejected() -> None:
+    plan = plan_of(comments_job(gpus=["T4"], num_gpus=1, run=RunPins(precision="bf16_amp")), KCELECTRA)
+    assert plan.candidates == ()
+    assert plan.rejected[0].code == "ST322"
+    plan = plan_of(comments_job(gpus=["T4"], num_gpus=1, run=RunPins(attention="flash")), KCELECTRA)
+    assert plan.rejected[0].code == "ST322"
+
+
+@pytest.mark.parametrize(
+    ("pins", "method", "num_gpus"),
+    [
+        (RunPins(parallel=ParallelSpec(tp=2)), "full", 2),
+        (RunPins(parallel=ParallelSpec(pp=2)), "full", 2),
+        (RunPins(parallel=ParallelSpec(dp_replicate=2, dp_shard=2)), "full", 4),
+        (RunPins(placement="tiers"), "full", 1),
+        (RunPins(packing="packed"), "full", 1),
+        (RunPins(), "qlora", 1),
+    ],
+)
+def test_what_is_not_offered_yet_says_so(pins: RunPins, method: str, num_gpus: int) -> None:
+    plan = plan_of(lm_job(gpus=["L4"], num_gpus=num_gpus, batch=8, run=pins, method=method), TINY)
+    assert plan.candidates == ()
+    assert [r.code for r in plan.rejected] == ["ST323"]
+
+
+def test_pinned_degrees_leave_one_count_and_one_strategy() -> None:
+    run = RunPins(parallel=ParallelSpec(dp_shard=4))
+    plan = plan_of(lm_job(gpus=["A100-SXM4-80GB"], batch=8, run=run), TINY)
+    assert [c.cluster.num_gpus for c in plan.candidates] == [4]
+    assert plan.candidates[0].run_config.parallel.label == "fsdp"
+    assert {r.code for r in plan.rejected} == {"ST324"}
+
+
+def test_deadline_and_budget_reject_with_the_number_that_would_do() -> None:
+    goal = GoalSpec(deadline_hours=0.1)
+    plan = plan_of(comments_job(gpus=["L4"], num_gpus=1, goal=goal), KCELECTRA, prices=prices())
+    assert plan.pick is None
+    assert [r.code for r in plan.rejected] == ["ST325"]
+    plan = plan_of(comments_job(gpus=["L4"], num_gpus=1, goal=GoalSpec(budget_usd=0.01)), KCELECTRA, prices=prices())
+    assert [r.code for r in plan.rejected] == ["ST326"]
+
+
+def test_unknown_and_ambiguous_gpu_names_are_bad_input() -> None:
+    for name in ("H100", "GTX-9999"):
+        with pytest.raises(PlanningError) as error:
+            plan_of(comments_job(gpus=[name]), KCELECTRA)
+        assert error.value.code == "ST301"
+
+
+def test_memory_cap_counts_as_what_is_visible() -> None:
+    free = plan_of(comments_job(gpus=["L4"], num_gpus=1), KCELECTRA).candidates[0]
+    job = comments_job(gpus=["L4"], num_gpus=1)
+    capped = plan_of(replace(job, hardware=replace(job.hardware, hbm_gb=4.0)), KCELECTRA).candidates[0]
+    assert capped.memory.visible_bytes == 4 * 10**9 < free.memory.visible_bytes
+    assert capped.memory.expected_bytes <= 4 * 10**9
+    assert capped.run_config.micro_batch_size < free.run_config.micro_batch_size or (
+        capped.run_config.recompute == "full"
+    )
+
+
+def test_here_has_no_price_no_boot_and_plans_a_cpu_in_fp32() -> None:
+    job = comments_job(gpus=[])
+    job = replace(job, hardware=replace(job.hardware, gpus=None, here=True))
+    plan = plan_of(job, KCELECTRA, here=cpu())
+    assert len(plan.candidates) == 1
+    candidate = plan.candidates[0]
+    assert candidate.cost is None and candidate.run_config.precision == "fp32"
+    assert candidate.time.total_terms["boot"] == 0.0 == candidate.time.total_terms["download"]
+    assert plan.pick == 1
+
+
+def test_stale_prices_never_rank_first() -> None:
+    """Case 44: a stale row is shown beside the others, and cannot be the cheapest."""
+    plan = plan_of(comments_job(gpus=["H100-SXM5-80GB"], num_gpus=1), KCELECTRA, prices=prices())
+    candidate = plan.candidates[0]
+    assert candidate.cost is not None
+    if any("stale" not in offer.source for offer in candidate.offers):
+        assert "stale" not in candidate.cost.source
+
+
+def test_all_counts_of_a_type_share_one_remedy_and_the_smaller_gpu_is_named() -> None:
+    plan = plan_of(lm_job(gpus=["L4", "H200-SXM-141GB"], batch=64), LLAMA_8B, prices=prices())
+    assert plan.picked is not None
+    assert "L4" in plan.smaller_gpu
+    assert one_gpu("L4").device.name == "L4"
+
+
+def test_image_batches_get_workers_and_no_buckets() -> None:
+    from planning import TODAY
+    from stoker.catalogue.efficiency import load_efficiency
+    from stoker.catalogue.models.api import arch_from_config
+    from stoker.core.job import DataSpec, HardwareSpec, Job, TrainSpec
+    from stoker.core.plan import ResolvedModel
+    from stoker.core.profile import DataProfile, lengths_constant
+    from stoker.planner.api import make_plan
+
+    config = {
+        "model_type": "vit",
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "image_size": 224,
+        "patch_size": 16,
+        "num_channels": 3,
+    }
+    job = Job(
+        model="vit",
+        task="image_classification",
+        data=DataSpec(num_samples=10_000),
+        train=TrainSpec(global_batch_size=64),
+        hardware=HardwareSpec(gpus=["L4"], num_gpus=1),
+    )
+    arch = arch_from_config(config, task="image_classification", num_labels=10, name="vit")
+    profile = DataProfile(num_samples=10_000, lengths=lengths_constant(arch.tokens_per_sample or 1))
+    plan = make_plan(
+        job, profile, ResolvedModel(name="vit", config=config), arch, None, load_efficiency(), here=None, today=TODAY
+    )
+    config_of = plan.candidates[0].run_config
+    assert config_of.workers > 0 and config_of.packing == "none"
+    assert plan.candidates[0].memory.terms["activations"] > 0
