@@ -70,7 +70,7 @@ def test_the_mean_after_truncation_matches_the_samples() -> None:
 
 
 def test_one_very_long_sample_does_not_stretch_the_batches() -> None:
-    """Case of the comments: 99 % up to 64, the longest 458; half of the batches of 64 never see more than 90."""
+    """The comments of issue 2: 99 % up to 64 tokens, the longest 458. A straight line up to 458 would give 118."""
     random.seed(2)
     lengths = lengths_declared(MEAN, P99, LONGEST)
     drawn = [max(lengths.quantile(random.random()) for _ in range(64)) for _ in range(2000)]
