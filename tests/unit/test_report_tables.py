@@ -128,11 +128,22 @@ def test_a_plan_where_nothing_fits_still_answers() -> None:
 
 
 def test_many_reasons_are_grouped_and_cut() -> None:
-    rejected = [Rejection(gpu=f"G{i}", num_gpus=1, reason=f"reason {i % 8}", fix="fix") for i in range(32)]
+    letters = "abcdefgh"
+    rejected = [Rejection(gpu=f"G{i}", num_gpus=1, reason=f"reason {letters[i % 8]}", fix="fix") for i in range(32)]
     text = plan_text(plan(rejected=tuple(rejected)))
     assert text.count("reason ") == 6
     assert "2 more reasons: --all" in text
     assert plan_text(plan(rejected=tuple(rejected)), show_all=True).count("reason ") == 8
+
+
+def test_reasons_that_differ_in_numbers_only_are_told_once() -> None:
+    rejected = [
+        Rejection(gpu="L4", num_gpus=n, reason=f"{n} does not divide 64", fix=f"use {n + 1}") for n in range(3, 9)
+    ]
+    text = plan_text(plan(rejected=tuple(rejected)))
+    assert "3 x L4, 4 x L4, 5 x L4, 6 x L4 and 2 more: 3 does not divide 64" in text
+    assert text.count("does not divide") == 1
+    assert plan_text(plan(rejected=tuple(rejected)), show_all=True).count("does not divide") == 6
 
 
 def test_the_korean_plan_is_korean_and_fits_cp949() -> None:

@@ -3,6 +3,7 @@
 Every number comes from the plan; this file only chooses what to show and in which words.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -22,6 +23,8 @@ from stoker.report.tables import Column, render_pairs, render_table
 
 _ROWS: Final = 12
 _REJECTIONS: Final = 6
+_PLACES: Final = 4
+_NUMBER: Final = re.compile(r"\d+([.,]\d+)*")
 SOURCE_NAMES: Final[dict[str, str]] = {
     Source.MEASURED: N_("measured"),
     Source.CALIBRATED: N_("calibrated"),
@@ -259,23 +262,31 @@ def _term_rows(terms: Mapping[str, float], show: object) -> list[list[str]]:
 
 
 def _rejections(rejected: Iterable[Rejection], show_all: bool) -> str:
-    """What cannot work, one line for each reason, with the clusters that it holds for."""
-    by_reason: dict[tuple[str, str, str], list[str]] = {}
+    """What cannot work, one line for each reason, with the clusters that it holds for.
+
+    Reasons that differ in their numbers only are one in the short form, told with the numbers of the first.
+    """
+    groups: dict[tuple[str, str, str], list[Rejection]] = {}
     for item in rejected:
-        place = f"{item.num_gpus} x {item.gpu}" if item.num_gpus else item.gpu
-        by_reason.setdefault((item.code, item.reason, item.fix), []).append(place)
-    if not by_reason:
+        reason, fix = (item.reason, item.fix) if show_all else (_NUMBER.sub("#", t) for t in (item.reason, item.fix))
+        groups.setdefault((item.code, reason, fix), []).append(item)
+    if not groups:
         return ""
-    lines = [_("cannot work:")]
-    shown = list(by_reason.items()) if show_all else list(by_reason.items())[:_REJECTIONS]
-    for (code, reason, fix), places in shown:
-        named = ", ".join(places if show_all else places[:4])
-        more = "" if show_all or len(places) <= 4 else " " + _("and {num} more").format(num=len(places) - 4)
-        tag = f" [{code}]" if code else ""
-        lines.append(f"  {named}{more}: {reason}{tag}" + (f"\n    -> {fix}" if fix else ""))
-    if len(shown) < len(by_reason):
-        lines.append("  " + _("{num} more reasons: --all").format(num=len(by_reason) - len(shown)))
+    shown = list(groups.values()) if show_all else list(groups.values())[:_REJECTIONS]
+    lines = [_("cannot work:"), *(_rejection_line(items, show_all) for items in shown)]
+    if len(shown) < len(groups):
+        lines.append("  " + _("{num} more reasons: --all").format(num=len(groups) - len(shown)))
     return "\n".join(lines)
+
+
+def _rejection_line(items: list[Rejection], show_all: bool) -> str:
+    places = [f"{item.num_gpus} x {item.gpu}" if item.num_gpus else item.gpu for item in items]
+    named = ", ".join(places if show_all else places[:_PLACES])
+    if not show_all and len(places) > _PLACES:
+        named += " " + _("and {num} more").format(num=len(places) - _PLACES)
+    first = items[0]
+    tag = f" [{first.code}]" if first.code else ""
+    return f"  {named}: {first.reason}{tag}" + (f"\n    -> {first.fix}" if first.fix else "")
 
 
 def _notes(plan: Plan) -> str:
