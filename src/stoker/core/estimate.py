@@ -84,7 +84,10 @@ class TimeEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostEstimate:
-    """What a run costs at one offer, in USD; `lines` sum to `total_usd`. `as_of`: ISO date of the price."""
+    """What a run costs at one offer, in USD; `lines` sum to `total_usd`. `as_of`: ISO date of the price.
+
+    `is_stale`: older than its kind of price can be trusted; it is shown, and competes with `high_usd`.
+    """
 
     total_usd: float
     low_usd: float
@@ -97,3 +100,4 @@ class CostEstimate:
     price_kind: str
     as_of: str
     source: str
+    is_stale: bool = False

@@ -79,12 +79,15 @@ def micro_batch_time(scenario: Scenario, batch: Batch) -> MicroBatchTime:
     left = capture(scenario.config.capture).kernel_frac
     kernels, below, again = kernels * left, below * left, again * left
     host, fixed = rates.shares.host_s_per_kernel, constants["host_s_per_micro_batch"]
+    hooks = 0.0
+    if scenario.config.parallel.dp_shard > 1:
+        hooks = constants["host_s_per_sharded_unit"] * sum(u.repeats for u in scenario.sums.units if u.kind == "block")
     shortest = rates.shares.kernel_s
     return MicroBatchTime(
-        forward=PassTime(device_s=forward + loss_s / 3.0 + kernels * shortest, host_s=kernels * host + fixed),
+        forward=PassTime(device_s=forward + loss_s / 3.0 + kernels * shortest, host_s=kernels * host + fixed + hooks),
         backward=PassTime(
             device_s=backward + loss_s / 1.5 + (2.0 * below + again) * shortest,
-            host_s=(2.0 * constants["host_backward"] * below + again) * host,
+            host_s=(2.0 * constants["host_backward"] * below + again) * host + hooks,
         ),
     )
 

@@ -21,7 +21,7 @@ from stoker.core.profile import DataProfile
 from stoker.estimators.cost import estimate_cost
 from stoker.planner.constraints import memory_rejection, reject_after, reject_before
 from stoker.planner.evaluate import Evaluator
-from stoker.planner.explain import scaling_note, smaller_gpu, summarise, what_would_fit, with_reasons
+from stoker.planner.explain import scaling_note, smaller_gpu, stale_note, summarise, what_would_fit, with_reasons
 from stoker.planner.rank import is_sure, rank
 from stoker.planner.space import clusters
 
@@ -69,7 +69,7 @@ def make_plan(
         runner_up=runner_up.rank if runner_up else None,
         summary=summarise(job, picked, usd_krw),
         smaller_gpu=smaller_gpu(evaluator, picked, wanted),
-        notes=tuple(note for note in (*notes, *model.notes, scaling) if note),
+        notes=tuple(note for note in (*notes, *model.notes, scaling, stale_note(picked)) if note),
         offers_date=snapshot.date if snapshot is not None and here is None else None,
         offers_age_days=_age_days(snapshot.date, today) if snapshot is not None and here is None else None,
         usd_krw=usd_krw,
@@ -115,13 +115,12 @@ def _priced(job: Job, candidate: Candidate, snapshot: OffersSnapshot | None, tod
     cluster = candidate.cluster
     offers = matching_offers(snapshot, cluster.device.name, cluster.num_gpus, job.hardware, today)
     time = candidate.time
-    costs: list[tuple[bool, CostEstimate]] = []
+    costs: list[CostEstimate] = []
     for offer in offers[:_OFFERS_SHOWN]:
         facts = provider(offer.provider)
         cost = estimate_cost(time.total_s, time.low_s, time.high_s, offer, facts, job.goal, today=today)
-        costs.append((freshness(offer, today) == "stale", cost))
-    costs.sort(key=lambda pair: (pair[0], pair[1].total_usd))  # a stale price cannot be the cheapest (case 44)
-    ordered = [cost for _stale, cost in costs]
+        costs.append(replace(cost, is_stale=freshness(offer, today) == "stale"))
+    ordered = sorted(costs, key=lambda cost: (cost.is_stale, cost.total_usd))  # stale is never the cheapest (case 44)
     return replace(candidate, cost=ordered[0] if ordered else None, offers=tuple(ordered[1:]))
 
 

@@ -99,12 +99,24 @@ def scaling_note(candidates: Sequence[Candidate], pick: Candidate | None) -> str
         return ""
     sooner = single.time.total_s / many.time.total_s
     steps = single.time.step_s / many.time.step_s
-    text = _("{many} finish {sooner:.1f} times sooner than one (a step: {steps:.1f} times)").format(
-        many=many.cluster.label, sooner=sooner, steps=steps
-    )
+    if sooner >= 1.0:
+        text = _("{many} finish {sooner:.1f} times sooner than one (a step: {steps:.1f} times)").format(
+            many=many.cluster.label, sooner=sooner, steps=steps
+        )
+    else:
+        text = _("{many} take {longer:.1f} times as long as one").format(many=many.cluster.label, longer=1.0 / sooner)
     if single.cost and many.cost and single.cost.total_usd > 0:
         text += _(" and cost {dearer:.1f} times as much").format(dearer=many.cost.total_usd / single.cost.total_usd)
     return text if sooner >= 1.0 else text + _(": more GPUs lose here")
+
+
+def stale_note(pick: Candidate | None) -> str:
+    """A warning where the pick's price is too old to trust."""
+    if pick is None or pick.cost is None or not pick.cost.is_stale:
+        return ""
+    return _("the price of the pick was seen on {date}: ask for today's before renting").format(
+        date=pick.cost.as_of or "?"
+    )
 
 
 def smaller_gpu(evaluator: Evaluator, pick: Candidate | None, clusters: Sequence[Cluster]) -> str:

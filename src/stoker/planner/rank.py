@@ -1,5 +1,6 @@
 """The order of candidates: those that surely fit first, then by the goal (cost or time), ties settled by name.
 
+A stale price competes with the top of its interval, so it leads only where it would even then (case 44).
 A candidate without a price cannot be the cheapest: under `minimise: cost` it comes after those that have one, except
 where none has one (this machine), and then time decides.
 """
@@ -25,8 +26,15 @@ def is_sure(candidate: Candidate) -> bool:
     return candidate.memory.fit_probability >= FIT_PROBABILITY
 
 
+def trusted_usd(candidate: Candidate) -> float:
+    """The cost that ranking uses: expected, or the high end of a stale price; infinite without a price."""
+    if candidate.cost is None:
+        return float("inf")
+    return candidate.cost.high_usd if candidate.cost.is_stale else candidate.cost.total_usd
+
+
 def _order(candidate: Candidate, *, by_cost: bool) -> tuple[object, ...]:
-    cost = candidate.cost.total_usd if candidate.cost else float("inf")
+    cost = trusted_usd(candidate)
     seconds = candidate.time.total_s
     goal = (round(cost, 4), round(seconds, 3)) if by_cost else (round(seconds, 3), round(cost, 4))
     fit = 0 if is_sure(candidate) else 1 if candidate.fits else 2

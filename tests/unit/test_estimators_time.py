@@ -1,0 +1,101 @@
+"""Step time behaves as the physics says: sums, monotone in work, host-bound when tiny, rings by alpha and beta."""
+
+from dataclasses import replace
+
+import pytest
+
+from planning import KCELECTRA, LLAMA_8B, TINY, comments_job, lm_job, one_gpu, plan_of
+from stoker.catalogue.efficiency import load_efficiency
+from stoker.catalogue.gpus import find_device
+from stoker.core.hardware import Cluster
+from stoker.core.job import RunPins
+from stoker.estimators.comm import collective_time, link
+from stoker.techniques.protocols import Collective
+
+BIG = RunPins(precision="bf16", recompute="full", micro_batch_size=1, loss="eager")
+
+
+def step_terms(gpu: str, **changes: object) -> dict[str, float]:
+    job = lm_job(gpus=[gpu], num_gpus=1, batch=1, run=replace(BIG, **changes))
+    return dict(plan_of(job, LLAMA_8B).candidates[0].time.step_terms)
+
+
+def test_ring_all_reduce_moves_twice_the_share_of_an_all_gather() -> None:
+    """2 (n-1)/n against (n-1)/n of the bytes, and 2 (n-1) against n-1 rounds."""
+    cluster = Cluster(device=find_device("H100-SXM5-80GB"), num_gpus=8)
+    alpha, beta = link(cluster, 8)
+    reduce = Collective(operation="all_reduce", num_bytes=1e9, ranks=8, count=1, overlapped_frac=0.0)
+    gather = replace(reduce, operation="all_gather")
+    assert collective_time(gather, cluster) == pytest.approx(7 * alpha + 1e9 * 7 / 8 / beta)
+    assert collective_time(reduce, cluster) == pytest.approx(2 * collective_time(gather, cluster))
+    assert collective_time(replace(reduce, count=3), cluster) == pytest.approx(3 * collective_time(reduce, cluster))
+    assert collective_time(replace(reduce, ranks=1), cluster) == 0.0
+
+
+def test_nvlink_is_faster_than_pcie_and_the_network_is_slower_than_nvlink() -> None:
+    nvlink = link(Cluster(device=find_device("H100-SXM5-80GB"), num_gpus=8), 8)
+    pcie = link(Cluster(device=find_device("L4"), num_gpus=8), 8)
+    network = link(Cluster(device=find_device("H100-SXM5-80GB"), num_gpus=16, nodes=2), 16)
+    assert nvlink[1] > 5 * pcie[1]
+    assert network[1] < nvlink[1]
+    assert network[0] > nvlink[0]
+
+
+def test_compute_is_near_the_flop_count_over_the_reached_rate() -> None:
+    """8 N T with recompute: 8.03e9 x 2,048 x 8 = 1.3e14 FLOP on an H100 takes 0.18 to 0.35 s in practice."""
+    compute = step_terms("H100-SXM5-80GB")["compute"]
+    assert 1.3e14 / 989.5e12 < compute < 0.40
+
+
+def test_recompute_costs_about_a_third_of_a_step_and_never_less_than_nothing() -> None:
+    without = step_terms("H200-SXM-141GB", recompute="none")["compute"]
+    with_it = step_terms("H200-SXM-141GB")["compute"]
+    assert 1.15 < with_it / without < 1.45
+
+
+def test_h100_beats_a100_beats_l4() -> None:
+    seconds = [step_terms(gpu)["compute"] for gpu in ("H100-SXM5-80GB", "A100-SXM4-80GB", "L4")]
+    assert seconds[0] < seconds[1] < seconds[2]
+    assert 1.5 < seconds[1] / seconds[0] < 3.2  # peaks say 3.2; measured pairs say 1.96 (BERT) to 2.4 (MPT)
+
+
+def test_lora_is_cheaper_than_full_but_not_by_half() -> None:
+    """No weight gradients: 4 N of 6 N without recompute."""
+    run = replace(BIG, recompute="none")
+    full = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, run=run), LLAMA_8B).candidates[0].time
+    lora = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, run=run, method="lora"), LLAMA_8B).candidates[0].time
+    assert 0.55 < lora.step_terms["compute"] / full.step_terms["compute"] < 0.95
+    assert lora.step_terms["optimizer"] < 0.05 * full.step_terms["optimizer"]
+
+
+def test_lora_under_fsdp_gathers_every_frozen_weight() -> None:
+    """Two A100s under FSDP were measured slower than one with LoRA at 7 B: communication must show."""
+    run = RunPins(precision="bf16", recompute="none", micro_batch_size=1, loss="eager", parallel="auto")
+    from stoker.core.job import ParallelSpec
+
+    pinned = replace(run, parallel=ParallelSpec(dp_shard=2))
+    job = lm_job(gpus=["L4"], num_gpus=2, batch=2, tokens=256, method="lora", run=pinned)
+    time = plan_of(job, LLAMA_8B).candidates[0].time
+    assert time.step_terms["exposed_comm"] > time.step_terms["compute"]
+
+
+def test_a_tiny_model_waits_for_the_host() -> None:
+    time = plan_of(lm_job(gpus=["H100-SXM5-80GB"], num_gpus=1, tokens=64), TINY).candidates[0].time
+    assert time.step_terms["host_overhead"] > time.step_terms["compute"]
+
+
+def test_the_measured_bare_loop_on_the_h200_is_met() -> None:
+    """KcELECTRA, 64 x 24 tokens, bf16, one H200: 29 ms a step in a bare eager loop (measured)."""
+    job = comments_job(gpus=["H200-SXM-141GB"], num_gpus=1, run=RunPins(micro_batch_size=64, recompute="none"))
+    even = replace(job, data=replace(job.data, tokens_mean=24, tokens_p99=24, tokens_max=24))
+    step_s = plan_of(even, KCELECTRA).candidates[0].time.step_s
+    assert step_s == pytest.approx(0.0292, rel=0.2)
+
+
+def test_speed_rows_are_found_by_name_then_generation_then_any() -> None:
+    efficiency = load_efficiency()
+    assert efficiency.speed(one_gpu("L4").device, "bf16").family == "L4"
+    assert efficiency.speed(one_gpu("H200-SXM-141GB").device, "bf16").family == "sm90"
+    unknown = replace(one_gpu("L4").device, name="new", compute_capability=None, architecture="?", kind="other")
+    assert efficiency.speed(unknown, "bf16").family == "*"
+    assert efficiency.framework(one_gpu("T4").device).context_bytes == 141 * 2**20
