@@ -24,7 +24,7 @@ _UNUSABLE_UNKNOWN_FRAC = 0.5
 class EncodeCounts:
     """`lengths`: tokens of every kept sample before the cut; `cut` samples, `unknown` tokens, `longest_id` seen."""
 
-    lengths: array[int] = field(default_factory=lambda: array("q"))
+    lengths: "array[int]" = field(default_factory=lambda: array("q"))
     cut: int = 0
     unknown: int = 0
     content: int = 0

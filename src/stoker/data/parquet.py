@@ -86,11 +86,11 @@ def column_values(column: Any, file: Path, first_row: int, name: str) -> tuple[l
 
     if not pa.types.is_dictionary(column.type):
         return column.to_pylist(), int(column.nbytes)
-    words = column.dictionary.to_pylist()
-    sizes = [len(word.encode("utf-8", "surrogatepass")) if word is not None else 0 for word in words]
     positions = column.indices.to_pylist()
-    if words and max(sizes) > MAX_FIELD_CHARS:
-        longest = sizes.index(max(sizes))
+    words = _words(column, positions)
+    sizes = {p: len(word.encode("utf-8", "surrogatepass")) if word is not None else 0 for p, word in words.items()}
+    longest = max(sizes, key=sizes.__getitem__, default=None)
+    if longest is not None and sizes[longest] > MAX_FIELD_CHARS:
         row = positions.index(longest) if longest in positions else 0
         raise DataError(
             "ST109",
@@ -100,6 +100,13 @@ def column_values(column: Any, file: Path, first_row: int, name: str) -> tuple[l
         )
     values = [None if p is None else words[p] for p in positions]
     return values, sum(sizes[p] for p in positions if p is not None)
+
+
+def _words(column: Any, positions: list[int | None]) -> dict[int, Any]:
+    """Dictionary index -> text: all of them, or of a short slice only those that occur."""
+    if len(column) < len(column.dictionary):
+        return {p: column.dictionary[p].as_py() for p in positions if p is not None}
+    return dict(enumerate(column.dictionary.to_pylist()))
 
 
 def _check_ratio(file: Path, decoded_bytes: int) -> None:

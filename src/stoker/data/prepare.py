@@ -1,6 +1,5 @@
 """prepare_data: the files of a job, read, checked, tokenised and cached. What `check` shows and `run` trains on."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +63,7 @@ def prepare_data(job: Job, model: ResolvedModel, *, progress: Progress | None = 
     entry = open_or_build("tokens", _key(job, tokenizer, seq_len), build)
     settle_parallelism()
     labels = None if entry.content["labels"] is None else decode(LabelSpace, entry.content["labels"])
-    report = replace(decode(DataReport, entry.content["report"]), cache=str(entry.folder))
+    report = _named_here(job, decode(DataReport, entry.content["report"]), entry.folder)
     profile: DataProfile = decode(DataProfile, entry.content["profile"])
     remember_profile(job, model, profile, sampled=False)
     splits = {name: _open(entry.folder, name, report, labels) for name in SPLITS if report.split(name)}
@@ -161,6 +160,14 @@ def _build(
     return {"labels": encode(labels), "report": encode(report), "profile": encode(profile)}
 
 
+def _named_here(job: Job, report: DataReport, folder: Path) -> DataReport:
+    """The report with this job's paths: tokens are found by content, so a copy under another name shares them."""
+    data = job.data
+    own = {"eval": data.eval, "test": data.test}
+    files = {name: str(resolve_path(job, own.get(name) or data.train or "")) for name in SPLITS}
+    return replace(report, splits=tuple(replace(s, file=files[s.name]) for s in report.splits), cache=str(folder))
+
+
 def _require_rows(draft: Draft) -> None:
     if len(draft):
         return
@@ -222,6 +229,6 @@ def _open(folder: Path, name: str, report: DataReport, labels: LabelSpace | None
     return EncodedSplit(
         folder / f"{name}.arrow",
         name=name,
-        data_file=os.path.relpath(found.file) if found else "",
+        data_file=found.file if found else "",
         num_targets=width,
     )
