@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from stoker.catalogue.models.parts.part import FP32_BYTES, Part, keeps, keeps_input, kernels, weights
+from stoker.catalogue.models.parts.part import FP32_BYTES, Part, keeps, kernels, weights
 from stoker.core.ledger import SavedTensor
 
 RmsStyle = Literal["llama", "gemma"]
@@ -44,8 +44,3 @@ def rms_norm(name: str, width: int, *, copies: int = 1, style: RmsStyle = "llama
 def batch_norm(name: str, channels: int, elements: float) -> Part:
     """BatchNorm2d over `elements` of one image; running statistics are buffers, not parameters."""
     return weights(2 * channels) + keeps(f"{name}.input", "norm_input", elements) + kernels(1)
-
-
-def norm_weight_input(name: str, elements: float) -> Part:
-    """A tensor that only the gradient of the elementwise weight `name` needs."""
-    return keeps_input(elements, name)
