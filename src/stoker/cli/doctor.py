@@ -50,8 +50,9 @@ def doctor(
 
 def examine(*, quick: bool) -> dict[str, Any]:
     """Everything that doctor tells, as JSON types: parts, gpus, machine, rates, environment, paths, advice."""
+    from stoker import __version__
     from stoker.observe.nvml import scan_gpus, visible_gpus
-    from stoker.observe.parts import find_parts, installed_version, torch_cuda_version
+    from stoker.observe.parts import find_parts, torch_cuda_version
 
     scan = scan_gpus()
     visible, note = visible_gpus(scan.gpus)
@@ -60,7 +61,7 @@ def examine(*, quick: bool) -> dict[str, Any]:
     paths = _paths()
     machine = _machine(paths)
     found: dict[str, Any] = {
-        "stoker": installed_version("stoker") or "",
+        "stoker": __version__,
         "python": sys.version.split()[0],
         "parts": find_parts(has_gpu=bool(scan.gpus)),
         "torch_cuda": cuda,

@@ -7,7 +7,6 @@ stump is thrown away, a file whose fsync failed included: the kernel may have dr
 
 import contextlib
 import datetime
-import importlib.metadata
 import platform
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 
+from stoker import __version__
 from stoker.core.errors import RunError
 from stoker.core.i18n import _
 from stoker.engine.checkpoint.digest import DigestPool, FileDigest
@@ -144,7 +144,7 @@ def _manifest(
         attempt=attempt,
         saved_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         versions={
-            "stoker": importlib.metadata.version("stoker"),
+            "stoker": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
