@@ -2,7 +2,7 @@
 
 Tables: `data/efficiency.csv` (shares and launches by family and number format), `efficiency_framework.csv` (bytes
 outside tensors), `efficiency_constants.csv` (everything else, with unit); each row has its source and date.
-Corrections live in `efficiency.json` under the user's data folder (STOKER_HOME, else platformdirs).
+Corrections live in `efficiency.json` in the user's cache folder for stoker (platformdirs).
 """
 
 import csv
@@ -31,13 +31,10 @@ def load_efficiency(corrections: Path | None = None) -> Efficiency:
 
 
 def corrections_path() -> Path:
-    """File of this user's corrections: $STOKER_HOME/efficiency.json, else the platform's data folder."""
-    home = os.environ.get("STOKER_HOME")
-    if home:
-        return Path(home) / "efficiency.json"
-    from platformdirs import user_data_path
+    """File of this user's corrections, in the platform's cache folder for stoker."""
+    from platformdirs import user_cache_path
 
-    return user_data_path("stoker", appauthor=False) / "efficiency.json"
+    return user_cache_path("stoker", appauthor=False) / "efficiency.json"
 
 
 def read_corrections(path: Path) -> tuple[Correction, ...]:
