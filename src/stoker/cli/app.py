@@ -2,8 +2,10 @@
 
 import typer
 
+from stoker.cli.check import check
 from stoker.cli.doctor import doctor
 from stoker.cli.explain import explain
+from stoker.cli.init import init
 from stoker.cli.offers import offers
 from stoker.cli.plan import plan
 from stoker.cli.report import report
@@ -21,6 +23,8 @@ def build_app() -> typer.Typer:
         help=_("Plan a fine-tuning job (memory, time, money), run that very plan, and see where it all went."),
         epilog=_("exit codes: 0 ok, 1 bug, 2 bad input, 3 nothing fits, 4 partly done, 5 nothing done"),
     )
+    app.command(help=_("write a commented starter job.yaml; --schema prints the job file's JSON schema"))(init)
+    app.command(help=_("the data as the model will see it, what is odd about it, and what plan then uses"))(check)
     app.command(help=_("memory, time and money on every GPU and strategy that could run the job"))(plan)
     app.command(help=_("predicted beside measured, metrics and curves of a run; or several runs side by side"))(report)
     app.command(help=_("what GPUs cost where, with date and source; no network"))(offers)

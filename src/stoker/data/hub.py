@@ -21,9 +21,12 @@ def is_hub_id(name: str) -> bool:
 
 
 def hub_cache() -> Path:
-    """The Hugging Face cache folder: HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub."""
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    return Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    """Where huggingface_hub keeps repositories: HF_HUB_CACHE, HF_HOME/hub, or under the user's cache folder."""
+    named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    if named:
+        return Path(named).expanduser()
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface"
+    return Path(os.environ.get("HF_HOME") or base).expanduser() / "hub"
 
 
 def snapshot_folder(repo: str, kind: str) -> Path | None:
