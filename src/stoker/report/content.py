@@ -264,10 +264,11 @@ def _curves(summary: RunSummary) -> Section:
 
 def _pace(summary: RunSummary) -> Section:
     m = measure(summary.record)
+    is_text = summary.plan is None or summary.plan.job.task != "image_classification"
     pairs = [
         (_("samples"), format_rate(m.samples_per_s, _("samples")) if m.samples_per_s else ""),
-        (_("tokens"), format_rate(m.tokens_per_s, _("tokens")) if m.tokens_per_s else ""),
-        (_("padding"), format_percent(m.padding_frac) if m.padding_frac is not None else ""),
+        (_("tokens"), format_rate(m.tokens_per_s, _("tokens")) if m.tokens_per_s and is_text else ""),
+        (_("padding"), format_percent(m.padding_frac) if m.padding_frac is not None and is_text else ""),
         (_("waiting for data"), format_percent(m.data_wait_frac) if m.data_wait_frac is not None else ""),
         (_("evaluation"), format_duration(m.eval_s) if m.eval_s is not None else ""),
         (_("saving"), format_duration(m.save_s) if m.save_s is not None else ""),
@@ -276,6 +277,7 @@ def _pace(summary: RunSummary) -> Section:
 
 
 def _elsewhere(summary: RunSummary) -> Section:
+    others = sorted(summary.elsewhere, key=lambda o: (o.cost is None, o.cost.total_usd if o.cost else 0.0))
     columns = [
         Column(_("GPUs")),
         Column(_("fits")),
@@ -293,9 +295,9 @@ def _elsewhere(summary: RunSummary) -> Section:
             offer_name(other.cost) if other.cost else "",
             other.cost.as_of if other.cost else "",
         ]
-        for other in summary.elsewhere
+        for other in others
     ]
-    priced = [other for other in summary.elsewhere if other.cost is not None and other.fits]
+    priced = [other for other in others if other.cost is not None and other.fits]
     bars = [
         Bar(name=o.cluster, value=o.cost.total_usd, text=money(summary, o.cost.total_usd))
         for o in priced
