@@ -28,19 +28,26 @@ class PlainProgress:
         self._shown_s = float("-inf")
         self._unit = "samples"
         self._step_s: float | None = None
+        self._done = 0
+        self._rate: float | None = None
 
     def notice(self, text: str) -> None:
         notice(text)
 
     def start(self, *, total_steps: int, done_steps: int, unit: str) -> None:
-        self._unit = unit
+        self._unit, self._done = unit, done_steps
         self.notice(_("training: {left} of {total} steps").format(left=total_steps - done_steps, total=total_steps))
 
     def step(self, line: StepLine, *, total_steps: int) -> None:
         now = self._clock()
+        self._measure(line)
         if now - self._shown_s >= _LINE_SECONDS or line.step == total_steps:
             self._shown_s = now
-            self.notice(self._text(line, total_steps))
+            self.notice(
+                _("step {step}/{total}  {numbers}").format(
+                    step=line.step, total=total_steps, numbers=self._numbers(line, total_steps)
+                )
+            )
 
     def phase(self, name: str, done: int, total: int) -> None:
         now = self._clock()
@@ -56,32 +63,26 @@ class PlainProgress:
 
     def close(self) -> None: ...
 
-    def _text(self, line: StepLine, total_steps: int) -> str:
-        return _("step {step}/{total}  {numbers}").format(
-            step=line.step, total=total_steps, numbers=self._numbers(line, total_steps)
-        )
+    def _measure(self, line: StepLine) -> None:
+        """Running means of the step time and of the throughput, the newest line a fifth."""
+        seconds = line.step_s * max(1, line.step - self._done)
+        self._done = line.step
+        amount = line.tokens if self._unit == "tokens" else line.samples
+        rate = amount / seconds if seconds > 0 else None
+        self._step_s = line.step_s if self._step_s is None else 0.8 * self._step_s + 0.2 * line.step_s
+        self._rate = rate if self._rate is None or rate is None else 0.8 * self._rate + 0.2 * rate
 
     def _numbers(self, line: StepLine, total_steps: int) -> str:
-        """Loss, learning rate, throughput, time left from a running mean of the step time, money so far."""
-        before = self._step_s
-        self._step_s = line.step_s if before is None else 0.8 * before + 0.2 * line.step_s
-        span = line.step_s * max(1, self._steps_in(line))
-        amount = line.tokens if self._unit == "tokens" else line.samples
+        """Loss, learning rate, throughput, time left, money so far."""
         parts = [
             _("loss {loss:.4f}").format(loss=line.loss),
             f"lr {line.lr:.2e}",
-            format_rate(amount / span if span > 0 else None, self._unit),
-            _("ETA {time}").format(time=format_duration((total_steps - line.step) * self._step_s)),
+            format_rate(self._rate, self._unit),
+            _("ETA {time}").format(time=format_duration((total_steps - line.step) * (self._step_s or 0.0))),
         ]
         if line.cost_usd is not None:
             parts.append(_("so far {money}").format(money=self._money(line.cost_usd)))
         return "  ".join(parts)
-
-    def _steps_in(self, line: StepLine) -> int:
-        """Steps that a line sums over: the distance to the line before."""
-        last = getattr(self, "_last_step", None)
-        self._last_step = line.step
-        return line.step - last if last is not None and line.step > last else 1
 
 
 class BarProgress(PlainProgress):
@@ -101,7 +102,7 @@ class BarProgress(PlainProgress):
     def start(self, *, total_steps: int, done_steps: int, unit: str) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-        self._unit = unit
+        self._unit, self._done = unit, done_steps
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -113,6 +114,7 @@ class BarProgress(PlainProgress):
         self._bar.start()
 
     def step(self, line: StepLine, *, total_steps: int) -> None:
+        self._measure(line)
         self._bar.update(
             self._task, completed=line.step, description=_("training"), numbers=self._numbers(line, total_steps)
         )

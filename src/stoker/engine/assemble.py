@@ -10,17 +10,20 @@ from stoker.core.i18n import _
 from stoker.core.job import Job
 from stoker.core.lr_schedule import schedule_of, steps_per_epoch, total_steps
 from stoker.core.plan import Candidate, Plan
-from stoker.data.encoded import EncodedSplit
-from stoker.data.prepare import PreparedData, prepare_data
-from stoker.data.tokenizer import load_tokenizer, tokenizer_path
+from stoker.data.images import ImageSplit
+from stoker.data.prepare import prepare_data
+from stoker.data.prepared import PreparedData, Split
+from stoker.data.tokenizer import tokenizer_path
 from stoker.engine import preflight
 from stoker.engine.batches import Source, StepPlan
 from stoker.engine.build import BuiltModel, build_model
 from stoker.engine.cadence import Cadence
 from stoker.engine.checkpoint import RunLock
+from stoker.engine.image_source import ImageForm, ImageSource, image_form
 from stoker.engine.loss_scale import LossScale
 from stoker.engine.memory import MemoryWatch
 from stoker.engine.objective import (
+    LanguageModelLoss,
     MultiLabel,
     NextToken,
     SingleLabel,
@@ -57,8 +60,7 @@ class Parts:
     train: Source
     evaluation: Source | None
     test: Source | None
-    tokenizer: Path | None
-    max_length: int | None
+    form: ImageForm | None
     identity: str
 
 
@@ -74,20 +76,17 @@ def prepare_parts(plan: Plan, progress: Progress) -> Parts:
         )
     job, config = plan.job, candidate.run_config
     device = preflight.choose_device(candidate.cluster.device, config, config.parallel.world_size)
-    data = prepare_data(job, plan.model)
+    data = prepare_data(job, plan.model, progress=lambda split, done, total: progress.phase(split, done, total))
     for notice in data.notices:
         progress.notice(str(notice))
-    labels = tuple(data.labels.names) if data.labels is not None else ()
+    labels = data.labels.names if data.labels is not None else ()
     built = build_model(job, plan.model, config, labels)
     objective = choose_objective(job, data, loss(config.loss).language_model_loss)
-    tokenizer = tokenizer_path(job, plan.model) if job.task != "image_classification" else None
-    sources = [_source(split, plan, candidate, objective, built, tokenizer, device) for split in _splits(data)]
-    train, evaluation, test = sources
-    assert train is not None
-    max_length = max((max(s.lengths, default=0) for s in sources if s is not None), default=None)
-    if tokenizer is not None:
-        preflight.check_lengths(built.network.config, max_length or 0)
-        preflight.check_vocabulary(built.network, load_tokenizer(tokenizer).size)
+    form = image_form(job, plan.model) if job.task == "image_classification" else None
+    sources = {
+        name: _source(split, plan, candidate, objective, built, data, form, device)
+        for name, split in data.splits.items()
+    }
     return Parts(
         candidate=candidate,
         device=device,
@@ -95,50 +94,43 @@ def prepare_parts(plan: Plan, progress: Progress) -> Parts:
         built=built,
         labels=labels,
         objective=objective,
-        train=train,
-        evaluation=evaluation,
-        test=test,
-        tokenizer=tokenizer,
-        max_length=max_length if tokenizer is not None else None,
-        identity=fingerprint(job, config, len(train)),
+        train=sources["train"],
+        evaluation=sources.get("eval"),
+        test=sources.get("test"),
+        form=form,
+        identity=fingerprint(job, config, len(sources["train"])),
     )
 
 
-def _splits(data: PreparedData) -> tuple[object, object, object]:
-    return data.train, data.eval, data.test
-
-
 def _source(
-    split: object,
+    split: Split,
     plan: Plan,
     candidate: Candidate,
     objective: SingleLabel | MultiLabel | NextToken,
     built: BuiltModel,
-    tokenizer: Path | None,
+    data: PreparedData,
+    form: ImageForm | None,
     device: torch.device,
-) -> Source | None:
-    if split is None:
-        return None
-    if not isinstance(split, EncodedSplit):
-        from stoker.engine.image_source import ImageSource
-
-        return ImageSource(split, plan.job, objective, workers=candidate.run_config.workers)  # type: ignore[arg-type]
-    assert tokenizer is not None
+) -> Source:
+    if isinstance(split, ImageSplit):
+        assert form is not None
+        return ImageSource(split, plan.job, objective, form, workers=candidate.run_config.workers)
+    assert data.tokenizer is not None
     return TextSource(
         split,
         plan.job,
         objective,
         packing(candidate.run_config.packing),
-        pad_id=load_tokenizer(tokenizer).pad_id,
+        pad_id=data.tokenizer.pad_id,
         multiple=_MATRIX_UNIT_MULTIPLE if device.type == "cuda" else 1,
         with_types=int(getattr(built.network.config, "type_vocab_size", 0) or 0) > 1,
     )
 
 
-def choose_objective(job: Job, data: PreparedData, kernel: object) -> SingleLabel | MultiLabel | NextToken:
+def choose_objective(job: Job, data: PreparedData, kernel: LanguageModelLoss) -> SingleLabel | MultiLabel | NextToken:
     """The loss of the job's task, with weights from the training label counts where it asks for balance."""
     if job.task == "causal_lm":
-        return NextToken(kernel)  # type: ignore[arg-type]
+        return NextToken(kernel)
     balanced = job.train.class_weights == "balanced" and data.labels is not None
     counts = [data.profile.label_counts.get(name, 0) for name in data.labels.names] if balanced and data.labels else []
     if job.problem == "multi_label":
@@ -188,8 +180,9 @@ def open_session(
         cadence=Cadence(total_steps=total, steps_per_epoch=per_epoch, evaluation=job.eval, save=job.save),
         evaluation=parts.evaluation,
         test=parts.test,
-        tokenizer=parts.tokenizer,
-        max_length=parts.max_length,
+        tokenizer=tokenizer_path(job, plan.model) if parts.data.tokenizer is not None else None,
+        max_length=parts.data.seq_len,
+        form=parts.form,
         identity=parts.identity,
         record=record,
         lock=lock,

@@ -26,8 +26,8 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
-    def collate(self, samples: Sequence[int], *, seed: int | None = None) -> MicroBatch:
-        """The micro-batch of `samples`; `seed` draws augmentations, None means none."""
+    def collate(self, samples: Sequence[int]) -> MicroBatch:
+        """The micro-batch of `samples`."""
 
 
 class StepPlan:
@@ -44,23 +44,15 @@ class StepPlan:
         epoch, samples = step_samples(self.seed, step, len(self.source), self.global_batch_size)
         return epoch, self.packing.micro_batches(self.source.lengths, samples, self.micro_batch_size)
 
-    def batch(self, step: int, augmentation_seed: "AugmentationSeed | None" = None) -> StepBatch:
+    def batch(self, step: int) -> StepBatch:
         """Step `step`, collated."""
         epoch, groups = self.samples(step)
-        micro_batches = tuple(
-            self.source.collate(group, seed=augmentation_seed(step, i) if augmentation_seed else None)
-            for i, group in enumerate(groups)
-        )
-        return StepBatch(step=step, epoch=epoch, micro_batches=micro_batches)
+        return StepBatch(step=step, epoch=epoch, micro_batches=tuple(self.source.collate(group) for group in groups))
 
     def longest(self) -> list[int]:
         """Samples of the fullest micro-batch that the data can give (case 8)."""
         lengths = self.source.lengths
         return sorted(range(len(self.source)), key=lambda i: -lengths[i])[: self.micro_batch_size]
-
-
-class AugmentationSeed(Protocol):
-    def __call__(self, step: int, micro_batch: int) -> int: ...
 
 
 def evaluation_batches(source: Source, micro_batch_size: int) -> Iterator[MicroBatch]:

@@ -76,6 +76,7 @@ def build_network(
     job: Job, resolved: ResolvedModel, labels: Sequence[str], attention_name: str
 ) -> tuple[torch.nn.Module, frozenset[str], Pooling | None]:
     """(network, names of fresh parameters, pooling of our own head or None), in the dtype to start from."""
+    quiet_transformers()
     folder = Path(resolved.folder) if resolved.folder and not resolved.random_weights else None
     if folder is None and not resolved.random_weights:
         raise RunError(
@@ -100,6 +101,14 @@ def build_network(
         if pooling is not None:
             network, fresh = _with_pooled_head(network, len(labels), pooling)
     return network, fresh, pooling
+
+
+def quiet_transformers() -> None:
+    """No bars and no advice of transformers' own: our progress and notices say what matters."""
+    from transformers.utils import logging as hf_logging
+
+    hf_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    hf_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _auto_class(task: str, *, pooled: bool) -> Any:
@@ -149,12 +158,8 @@ def _random(kind: Any, settings: Any) -> tuple[torch.nn.Module, frozenset[str]]:
 
 def _load(kind: Any, settings: Any, folder: Path) -> tuple[torch.nn.Module, frozenset[str]]:
     """Weights from safetensors; heads of another size are made afresh. Raises RunError ST411, ST414."""
-    from transformers.utils import logging as hf_logging
-
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     dtype = torch.float32 if size < 2 * _FULL_PRECISION_LIMIT else "auto"
-    hf_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    hf_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         network, info = kind.from_pretrained(
             folder,

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from stoker.core.job import Job
-from stoker.engine.metrics import DEFAULT_THRESHOLD, best_thresholds, multi_label_metrics, single_label_metrics
+from stoker.engine.metrics import (
+    DEFAULT_THRESHOLD,
+    best_thresholds,
+    multi_label_metrics,
+    score_labels,
+    single_label_metrics,
+)
 from stoker.engine.microbatch import MicroBatch
 from stoker.engine.objective import MultiLabel, NextToken, SingleLabel, logits_of
 
@@ -21,13 +27,17 @@ _MIN_F1 = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """`metrics` by name; `thresholds` per label (multi_label); `absent`: labels without an example here."""
+    """`metrics` by name; `thresholds` per label (multi_label); `absent`: labels without an example here.
+
+    `labels`: label -> f1, support (rows that have it) and, multi_label, threshold.
+    """
 
     metrics: dict[str, float]
     eval_s: float
     thresholds: tuple[float, ...] = ()
     absent: tuple[str, ...] = ()
     at_baseline: bool = False
+    labels: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,6 +113,7 @@ class Evaluator:
             eval_s=time.perf_counter() - start,
             absent=tuple(name for i, name in enumerate(self.labels) if i not in present),
             at_baseline=len(present) > 1 and len(set(scores.argmax(axis=1).tolist())) == 1 and baseline < 1.0,
+            labels=self._each_label(one_hot(scores.argmax(axis=1), scores), one_hot(classes, scores), None),
         )
 
     def _multi_label(
@@ -122,7 +133,23 @@ class Evaluator:
             thresholds=tuple(float(t) for t in limits),
             absent=tuple(name for name, here in zip(self.labels, present, strict=True) if not here),
             at_baseline=bool(truth.any()) and metrics["f1_macro_at_half"] < _MIN_F1,
+            labels=self._each_label(scores >= limits, truth, limits),
         )
+
+    def _each_label(
+        self, predicted: NDArray[np.bool_], truth: NDArray[np.bool_], limits: NDArray[np.float64] | None
+    ) -> dict[str, dict[str, float]]:
+        f1, support = score_labels(predicted, truth).f1, truth.sum(axis=0)
+        rows = {name: {"f1": float(f1[i]), "support": float(support[i])} for i, name in enumerate(self.labels)}
+        if limits is not None:
+            for name, limit in zip(self.labels, limits, strict=True):
+                rows[name]["threshold"] = float(limit)
+        return rows
+
+
+def one_hot(classes: NDArray[np.int64], scores: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Classes [n] as [n, labels] of the shape of `scores`."""
+    return np.eye(scores.shape[1], dtype=np.bool_)[classes]
 
 
 def mean_log_loss(scores: NDArray[np.float32], truth: NDArray[Any]) -> float:

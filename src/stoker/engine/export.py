@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 from stoker.core.codec import encode
 from stoker.core.i18n import _
 from stoker.core.job import Job, TextFields
-from stoker.core.plan import ResolvedModel
 from stoker.data.tokenizer import load_tokenizer, tokenizer_files
 from stoker.engine.build import BuiltModel
+from stoker.engine.image_source import ImageForm
 from stoker.engine.pooled import PooledClassifier
 
 MODEL_DIR = "model"
@@ -35,6 +35,7 @@ def model_notes(
     thresholds: tuple[float, ...],
     pooling: str | None,
     max_length: int | None,
+    form: ImageForm | None,
     adapter: bool,
     step: int,
     metrics: Mapping[str, float],
@@ -56,6 +57,7 @@ def model_notes(
         "metric": job.metric,
         "metrics": dict(metrics),
         "columns": {"text": text, "text_pair": data.text_pair, "image": data.image, "template": data.template},
+        "image": encode(form),
         "encoding": data.encoding,
         "normalise": data.normalise,
     }
@@ -64,10 +66,10 @@ def model_notes(
 def export_model(
     out_dir: Path,
     built: BuiltModel,
-    resolved: ResolvedModel,
     notes: Mapping[str, Any],
     *,
     tokenizer: Path | None,
+    form: ImageForm | None,
     merge: bool,
 ) -> Path:
     """Write `out_dir`/model and return it; an earlier one is replaced once the new one is whole."""
@@ -82,11 +84,10 @@ def export_model(
         _save_network(network, temporary)
     if tokenizer is not None:
         _save_tokenizer(tokenizer, temporary)
-    _copy_image_settings(resolved, temporary)
+    if form is not None:
+        _write_json(temporary / "preprocessor_config.json", form.preprocessor_config())
     stated = {**notes, "adapter": adapter and not merge}
-    (temporary / NOTES_NAME).write_text(
-        json.dumps(encode(stated), ensure_ascii=False, indent=2, allow_nan=False) + "\n", encoding="utf-8"
-    )
+    _write_json(temporary / NOTES_NAME, stated)
     (temporary / "README.md").write_text(_card(stated), encoding="utf-8")
     if final.exists():
         shutil.rmtree(final)
@@ -119,13 +120,12 @@ def _save_tokenizer(source: Path, folder: Path) -> None:
     settings = json.loads(settings_file.read_text(encoding="utf-8")) if settings_file.is_file() else {}
     settings.update({name: text for name, text in loaded.special.items() if name not in settings})
     settings["tokenizer_class"] = "PreTrainedTokenizerFast"  # reads tokenizer.json as it is, rebuilds nothing
-    settings_file.write_text(json.dumps(settings, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    _write_json(settings_file, settings)
 
 
-def _copy_image_settings(resolved: ResolvedModel, folder: Path) -> None:
-    source = Path(resolved.folder) / "preprocessor_config.json" if resolved.folder else None
-    if source is not None and source.is_file():
-        shutil.copyfile(source, folder / source.name)
+def _write_json(file: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(encode(content), ensure_ascii=False, indent=2, allow_nan=False)
+    file.write_text(text + "\n", encoding="utf-8")
 
 
 def _card(notes: Mapping[str, Any]) -> str:

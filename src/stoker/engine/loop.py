@@ -70,10 +70,9 @@ class Loop:
 
     def _batches(self, first: int) -> Iterator[StepBatch]:
         session = self.session
-        seed = session.job.train.seed
         pinned = session.device.type == "cuda"
         for step in range(first, session.total_steps):
-            batch = session.steps.batch(step, lambda s, i: keyed_seed(seed, s, i, "augment"))
+            batch = session.steps.batch(step)
             if pinned:
                 batch = StepBatch(
                     step=batch.step,
@@ -222,6 +221,7 @@ class Loop:
             elapsed_s=session.record.elapsed_s,
             eval_s=evaluation.eval_s,
             is_best=better,
+            labels=evaluation.labels,
         )
         session.record.append(line)
         session.trackers.evaluated(line)

@@ -1,11 +1,10 @@
-"""What can be known to fail is told before step 1: space, positions, vocabulary, the device's number formats, memory.
+"""What can be known to fail is told before step 1: space, the device's number formats, memory.
 
 Sizes in bytes. Nothing here changes a weight; the probe's gradients are thrown away.
 """
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -20,8 +19,6 @@ from stoker.engine.state import model_tensors
 from stoker.techniques.attention import attention
 from stoker.techniques.optimizer import optimizer
 from stoker.techniques.precision import precision
-
-_OFFSET_TYPES = frozenset(("camembert", "roberta", "xlm-roberta"))  # positions start after the padding id
 
 
 def checkpoint_size(
@@ -119,37 +116,6 @@ def idle_gpus_notice(device: torch.device, world_size: int) -> str | None:
     return _(
         "{visible} GPUs are visible, {used} is used: the effective batch does not change with their number"
     ).format(visible=visible, used=world_size)
-
-
-def check_lengths(config: Any, longest: int) -> None:
-    """Raises RunError ST408 for a sample longer than the model's positions."""
-    positions = getattr(config, "max_position_embeddings", None)
-    if not isinstance(positions, int) or positions <= 0:
-        return
-    if getattr(config, "model_type", "") in _OFFSET_TYPES:
-        positions -= int(getattr(config, "pad_token_id", 1) or 0) + 1
-    if longest > positions:
-        raise RunError(
-            "ST408",
-            _("a sample has {longest} tokens, the model has {positions} positions").format(
-                longest=longest, positions=positions
-            ),
-            place="train.seq_len",
-            fix=_("set train.seq_len: {positions} (longer texts are cut)").format(positions=positions),
-        )
-
-
-def check_vocabulary(model: torch.nn.Module, tokenizer_size: int) -> None:
-    """Raises RunError ST409 where the tokenizer gives ids that the embedding does not have."""
-    find = getattr(getattr(model, "encoder", model), "get_input_embeddings", None)
-    rows = getattr(find(), "num_embeddings", None) if find else None
-    if rows is not None and tokenizer_size > rows:
-        raise RunError(
-            "ST409",
-            _("the tokenizer has {size} ids, the embedding {rows} rows").format(size=tokenizer_size, rows=rows),
-            place="tokenizer",
-            fix=_("use the tokenizer that belongs to the model"),
-        )
 
 
 def probe_longest(session: Session) -> int | None:

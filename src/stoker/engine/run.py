@@ -168,6 +168,7 @@ def _finish(session: Session, progressed: Progressed) -> dict[str, float]:
         thresholds=thresholds,
         pooling=session.built.pooling,
         max_length=session.max_length,
+        form=session.form,
         adapter=session.trainable_only,
         step=step,
         metrics=metrics,
@@ -175,9 +176,9 @@ def _finish(session: Session, progressed: Progressed) -> dict[str, float]:
     export_model(
         session.out_dir,
         session.built,
-        session.plan.model,
         notes,
         tokenizer=session.tokenizer,
+        form=session.form,
         merge=job.tune.merge,
     )
     return metrics

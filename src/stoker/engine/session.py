@@ -15,6 +15,7 @@ from stoker.engine.build import BuiltModel
 from stoker.engine.cadence import Cadence
 from stoker.engine.checkpoint import RunLock
 from stoker.engine.evaluate import Evaluation, Evaluator
+from stoker.engine.image_source import ImageForm
 from stoker.engine.memory import MemoryWatch
 from stoker.engine.objective import MultiLabel, NextToken, SingleLabel
 from stoker.engine.progress import Progress
@@ -51,6 +52,7 @@ class Session:
     test: Source | None
     tokenizer: Path | None
     max_length: int | None
+    form: ImageForm | None
     identity: str
     record: RecordWriter
     lock: RunLock

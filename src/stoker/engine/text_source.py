@@ -38,7 +38,7 @@ class TextSource:
     def __len__(self) -> int:
         return self.split.num_samples
 
-    def collate(self, samples: Sequence[int], *, seed: int | None = None) -> MicroBatch:
+    def collate(self, samples: Sequence[int]) -> MicroBatch:
         """Ids [B, S] padded to the packing's length, and targets."""
         lengths = [self.lengths[i] for i in samples]
         width = self._packing.padded_length(lengths, self._longest)

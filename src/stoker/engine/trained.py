@@ -13,7 +13,7 @@ from stoker.core.errors import RunError
 from stoker.core.i18n import _
 from stoker.core.plan_io import read_plan
 from stoker.core.run_config import RunConfig
-from stoker.engine.build import build_model
+from stoker.engine.build import build_model, quiet_transformers
 from stoker.engine.export import HEAD_NAME, NOTES_NAME
 from stoker.engine.pooled import PooledClassifier
 from stoker.engine.weights_check import weight_names
@@ -43,6 +43,7 @@ class TrainedModel:
 def load_trained(folder: Path, device: torch.device) -> TrainedModel:
     """The model of an exported folder. Raises RunError ST410 to ST414, ST440, ST441."""
     notes = read_notes(folder)
+    quiet_transformers()
     if notes["adapter"]:
         model = _with_adapter(folder, notes)
     elif notes["pooling"]:
