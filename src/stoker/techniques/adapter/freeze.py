@@ -55,8 +55,8 @@ def _root(group: ModuleGroup) -> str:
 
 
 def _covers(prefix: str, group: ModuleGroup, layer: int, tops: set[str]) -> bool:
-    """Whether `prefix` names the whole of `group`'s layer number `layer`. A lone word that names no group: the base."""
-    if "." not in prefix and prefix not in tops:
+    """Whether `prefix` names the whole of `group`'s layer number `layer`. A lone word like no group's: the base."""
+    if "." not in prefix and not prefix.startswith(tuple(tops)):
         return group.kind != "head" or group.name == "pooler"
     module = f"{_root(group)}.{layer}" if group.kind == "block" else _root(group)
     below_base = prefix.split(".", 1)[-1]

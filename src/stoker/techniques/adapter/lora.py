@@ -14,7 +14,7 @@ from stoker.core.i18n import _
 from stoker.core.job import TuneSpec
 from stoker.core.ledger import Ledger, Linear, ModuleGroup, SavedTensor
 from stoker.techniques.adapter.freeze import freeze_groups, mark_backward, without_frozen_inputs
-from stoker.techniques.adapter.targets import is_target
+from stoker.techniques.adapter.targets import may_be_target
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +64,7 @@ class LowRank:
 
     @staticmethod
     def _adapts(group: ModuleGroup, linear: Linear, tune: TuneSpec) -> bool:
-        return group.kind == "block" and linear.count == 1 and is_target(linear.name, tune.targets)
+        return group.kind == "block" and linear.count == 1 and may_be_target(linear.name, tune.targets)
 
     def _flops(self, targets: list[Linear], tune: TuneSpec) -> float:
         """Forward FLOPs per token: two thin products a linear; DoRA with dropout runs the frozen linear twice."""

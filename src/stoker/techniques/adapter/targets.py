@@ -6,7 +6,7 @@ from typing import Final
 
 _ATTENTION: Final = re.compile(r"attn|attention")
 _ATTENTION_LEAF: Final = re.compile(
-    r"[qkvo]_proj|out_proj|qkv(_proj)?|W(qkv|o)|c_attn|query|key|value|query_key_value|(query|key|value)_proj"
+    r"[qkvo]_proj|out_proj|[qkv]_lin|out_lin|qkv(_proj)?|W(qkv|o)|c_attn|query|key|value|query_key_value|(query|key|value)_proj"
     r"|q_[ab]_proj|kv_a_proj_with_mqa|kv_b_proj"
 )
 _ROUTERS: Final = frozenset({"router", "gate", "mlp.gate", "mlp.router", "shared_expert_gate"})
@@ -22,3 +22,10 @@ def is_target(name: str, targets: str | Sequence[str]) -> bool:
     if targets == "all-linear":
         return True
     return bool(_ATTENTION.search(name)) or _ATTENTION_LEAF.fullmatch(leaf) is not None
+
+
+def may_be_target(short_name: str, targets: str | Sequence[str]) -> bool:
+    """The same for a ledger's linear, whose name may lack the modules around it (`q_proj` of `self_attn.q_proj`)."""
+    if is_target(short_name, targets):
+        return True
+    return not isinstance(targets, str) and any(target.endswith("." + short_name) for target in targets)

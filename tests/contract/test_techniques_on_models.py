@@ -1,0 +1,336 @@
+"""Proves that what techniques declare on the ledger is what they build on real tiny models, on CPU.
+
+State bytes after a step, parameter bytes after conversion, what learns after an adapter or a freeze, and what backward
+keeps with and without recomputation.
+"""
+
+import itertools
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import (
+    MODELS,
+    a_batch,
+    a_config,
+    a_job,
+    ledger_saved_bytes,
+    ledger_weight_bytes,
+    param_bytes,
+)
+
+from stoker.core.errors import EnvironmentProblem, ModelError
+from stoker.techniques.adapter import ADAPTERS, adapter
+from stoker.techniques.attention import ATTENTIONS
+from stoker.techniques.capture import capture
+from stoker.techniques.optimizer import OPTIMIZERS
+from stoker.techniques.passes import apply_passes
+from stoker.techniques.precision import PRECISIONS, precision
+from stoker.techniques.precision.masters import MasterWeightOptimizer
+from stoker.techniques.recompute import RECOMPUTES, recompute
+
+STEP_COUNTER_BYTES = 4
+TOKENS = 44  # 2 x 44 rows: no activation has the shape of a weight
+BUILDABLE = [a for a in ADAPTERS if a.name != "qlora"]
+
+
+@pytest.fixture(params=MODELS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_ledger_counts_the_models_parameters(name: str) -> None:
+    model, arch = MODELS[name]()
+    assert arch.num_params == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("number_format", PRECISIONS, ids=lambda p: p.name)
+@pytest.mark.parametrize("technique", BUILDABLE, ids=lambda a: a.name)
+def test_bytes_after_conversion(name: str, technique: Any, number_format: Any) -> None:
+    model, arch = MODELS[name]()
+    ledger = apply_passes(arch, a_job(arch, method=technique.name, rank=4), a_config(precision=number_format.name))
+    wrapped = technique.attach(model, a_job(arch, method=technique.name, rank=4).tune)
+    number_format.convert(wrapped)
+    # peft keeps a frozen copy of each module that it trains in full
+    copies = sum(p.numel() * p.element_size() for n, p in wrapped.named_parameters() if ".original_module." in n)
+    assert param_bytes(wrapped) - copies == ledger_weight_bytes(ledger)
+    assert not [n for n, p in wrapped.named_parameters() if "lora_" in n and p.dtype != torch.float32]
+
+
+@pytest.mark.parametrize("number_format", PRECISIONS, ids=lambda p: p.name)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: o.name)
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_state_bytes_exist_after_one_step_and_not_before(optimizer: Any, number_format: Any, method: str) -> None:
+    model, arch = MODELS["bert"]()
+    job = a_job(arch, optimizer=optimizer.name, method=method, rank=4)
+    ledger = apply_passes(arch, job, a_config(precision=number_format.name))
+    model = adapter(method).attach(model, job.tune)
+    number_format.convert(model)
+    params = [p for p in model.parameters() if p.requires_grad]
+    stepper = number_format.wrap_optimizer(optimizer, [{"params": params, "lr": 1e-3, "weight_decay": 0.0}])
+    inner = stepper.inner if isinstance(stepper, MasterWeightOptimizer) else (stepper,)
+    assert sum(_state_bytes(o) for o in inner) == 0
+    for p in params:
+        p.grad = torch.ones_like(p)
+    grads = sum(p.grad.numel() * p.grad.element_size() for p in params if p.grad is not None)
+    assert grads == sum(
+        g.repeats * (g.base_trainable * g.grad_bytes_per_param + g.adapter_params * g.adapter_bytes_per_param)
+        for g in ledger.groups
+    )
+    stepper.step()
+    assert sum(_state_bytes(o) for o in inner) == sum(g.repeats * g.state_bytes for g in ledger.groups)
+    masters = stepper.masters.values() if isinstance(stepper, MasterWeightOptimizer) else ()
+    assert sum(m.numel() * m.element_size() for m in masters) == sum(
+        g.repeats * g.base_trainable * g.master_bytes_per_param for g in ledger.groups
+    )
+
+
+def _state_bytes(optimizer: torch.optim.Optimizer) -> int:
+    """Bytes of state tensors, step counters (one 4-byte scalar a tensor) apart."""
+    total = 0
+    for state in optimizer.state.values():
+        for key, value in state.items():
+            if key == "step":
+                assert value.numel() * value.element_size() == STEP_COUNTER_BYTES
+            elif isinstance(value, torch.Tensor):
+                total += value.numel() * value.element_size()
+    return total
+
+
+@pytest.mark.parametrize("technique", BUILDABLE, ids=lambda a: a.name)
+@pytest.mark.parametrize("targets", ["all-linear", "attention"])
+@pytest.mark.parametrize("rank", [1, 8])
+def test_what_learns_after_an_adapter(name: str, technique: Any, targets: str, rank: int) -> None:
+    model, arch = MODELS[name]()
+    job = a_job(arch, method=technique.name, rank=rank, targets=targets)
+    ledger = technique.apply(apply_passes(arch, a_job(arch), a_config()), job.tune)
+    wrapped = technique.attach(model, job.tune)
+    learning = {n: p.numel() for n, p in wrapped.named_parameters() if p.requires_grad}
+    assert sum(learning.values()) == ledger.num_trainable
+    adapters = sum(count for n, count in learning.items() if "lora_" in n)
+    assert adapters == ledger.num_adapter_params
+    if technique.name != "full" and name in ("bert", "electra", "vit"):
+        assert any("classifier" in n for n in learning), "a fresh head must learn"
+
+
+@pytest.mark.parametrize("targets", [["q_proj"], ["self_attn.q_proj", "down_proj"]])
+def test_named_targets(targets: list[str]) -> None:
+    model, arch = MODELS["llama"]()
+    job = a_job(arch, method="lora", rank=4, targets=targets)
+    ledger = apply_passes(arch, job, a_config())
+    wrapped = adapter("lora").attach(model, job.tune)
+    assert sum(p.numel() for p in wrapped.parameters() if p.requires_grad) == ledger.num_trainable
+
+
+FREEZES = {
+    "llama": [["embed_tokens"], ["model.layers.0", "layers.2"], ["model"], ["lm_head"], ["model.layers"]],
+    "llama-tied": [["model.embed_tokens"]],
+    "bert": [["embeddings"], ["bert.embeddings", "encoder.layer.0"], ["bert"], ["bert.encoder"], ["classifier"]],
+    "electra": [["electra.encoder.layer"], ["electra.encoder.layer.1"], ["electra"]],
+    "vit": [["vit.embeddings"], ["embeddings"]],
+}
+FREEZE_CASES = [(model, prefixes) for model, several in FREEZES.items() for prefixes in several]
+
+
+@pytest.mark.parametrize(("model_name", "prefixes"), FREEZE_CASES, ids=str)
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_what_learns_after_a_freeze(model_name: str, prefixes: list[str], method: str) -> None:
+    model, arch = MODELS[model_name]()
+    job = a_job(arch, method=method, rank=4, freeze=prefixes)
+    try:
+        ledger = apply_passes(arch, job, a_config())
+    except ModelError:
+        with pytest.raises(ModelError, match="ST281"):  # every block is frozen: both sides say so
+            adapter(method).attach(model, job.tune)
+        return
+    wrapped = adapter(method).attach(model, job.tune)
+    assert sum(p.numel() for p in wrapped.parameters() if p.requires_grad) == ledger.num_trainable
+
+
+def test_a_prefix_that_names_nothing_is_an_error() -> None:
+    model, arch = MODELS["bert"]()
+    with pytest.raises(ModelError, match="ST282"):
+        adapter("full").attach(model, a_job(arch, freeze=["embedings"]).tune)
+
+
+def test_qlora_says_what_it_needs() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("a GPU is here")
+    model, arch = MODELS["llama"]()
+    with pytest.raises(EnvironmentProblem, match="ST580"):
+        adapter("qlora").attach(model, a_job(arch, method="qlora").tune)
+
+
+@pytest.mark.parametrize("number_format", PRECISIONS, ids=lambda p: p.name)
+@pytest.mark.parametrize("method", ["full", "lora", "dora"])
+def test_every_precision_trains_every_method(name: str, method: str, number_format: Any) -> None:
+    model, arch = MODELS[name]()
+    job = a_job(arch, method=method, rank=4)
+    model = adapter(method).attach(model, job.tune)
+    number_format.convert(model)
+    params = [p for p in model.parameters() if p.requires_grad]
+    stepper = number_format.wrap_optimizer(OPTIMIZERS[0], [{"params": params, "lr": 1e-2, "weight_decay": 0.0}])
+    batch = _cast_pixels(a_batch(model), number_format)
+    losses = []
+    for _ in range(8):
+        with number_format.autocast("cpu"):
+            value = model(**batch).loss
+        value.backward()
+        stepper.step()
+        stepper.zero_grad()
+        losses.append(float(value.detach()))
+    assert losses[-1] < losses[0] and all(map(torch.isfinite, torch.tensor(losses)))
+
+
+def _cast_pixels(batch: dict[str, torch.Tensor], number_format: Any) -> dict[str, torch.Tensor]:
+    """Pixels as 16-bit weights want them; under autocast they may stay fp32."""
+    if "pixel_values" in batch and number_format.name in ("bf16", "bf16_pure"):
+        return {**batch, "pixel_values": batch["pixel_values"].to(torch.bfloat16)}
+    return batch
+
+
+def test_case_24_what_learns_in_fp16_is_fp32_and_small_updates_survive() -> None:
+    model, arch = MODELS["llama"]()
+    model.to(torch.float16)
+    model = adapter("lora").attach(model, a_job(arch, method="lora", rank=4).tune)
+    embedding = model.get_input_embeddings().weight
+    embedding.requires_grad_(True)
+    number_format = precision("fp16_amp")
+    number_format.convert(model)
+    learning = [p for p in model.parameters() if p.requires_grad]
+    assert {p.dtype for p in learning} == {torch.float32}
+    assert {p.dtype for p in model.parameters() if not p.requires_grad} == {torch.float16, torch.float32}
+    with torch.no_grad():
+        embedding.fill_(1.0)
+    stepper = number_format.wrap_optimizer(OPTIMIZERS[0], [{"params": learning, "lr": 4e-4, "weight_decay": 0.0}])
+    with number_format.autocast("cpu"):
+        value = model(**a_batch(model)).loss
+    (value * 1024.0).backward()
+    assert all(torch.isfinite(p.grad).all() for p in learning if p.grad is not None)
+    embedding.grad = torch.full_like(embedding, -1.0)
+    stepper.step()
+    assert float(embedding.detach().mean()) == pytest.approx(1.0 + 4e-4, abs=1e-6)
+    assert torch.ones((), dtype=torch.float16) + 4e-4 == 1.0  # what fp16 weights would have kept of it
+
+
+def test_frozen_linears_in_16_bits_compute_what_autocast_computes() -> None:
+    """Narrowing frozen linears beside adapters changes no bit of the loss."""
+    losses = []
+    for narrow in (True, False):
+        model, arch = MODELS["llama"]()
+        torch.manual_seed(1)
+        model = adapter("lora").attach(model, a_job(arch, method="lora", rank=4).tune)
+        number_format = precision("bf16_amp")
+        if narrow:
+            number_format.convert(model)
+            assert any(p.dtype == torch.bfloat16 for p in model.parameters())
+        with number_format.autocast("cpu"):
+            losses.append(model(**a_batch(model)).loss.detach())
+    assert torch.equal(losses[0], losses[1])
+
+
+def saved_bytes_of(model: torch.nn.Module, batch: dict[str, torch.Tensor], number_format: Any) -> int:
+    """Bytes of tensors that autograd keeps for backward, each storage once, parameters and their casts apart."""
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    shapes = {tuple(p.shape) for p in model.parameters()} | {
+        tuple(p.T.shape) for p in model.parameters() if p.ndim == 2
+    }
+    kept: dict[int, int] = {}
+    alive = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights and tuple(tensor.shape) not in shapes:
+            kept[storage.data_ptr()] = storage.nbytes()
+            alive.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t), number_format.autocast("cpu"):
+        model(**batch)
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize("model_name", ["llama", "bert", "electra"])
+def test_recompute_keeps_block_inputs_only(model_name: str) -> None:
+    measured, declared = {}, {}
+    for technique in RECOMPUTES:
+        model, arch = MODELS[model_name]()
+        model.train()
+        technique.attach(model)
+        measured[technique.name] = saved_bytes_of(model, a_batch(model, tokens=TOKENS), precision("fp32"))
+        ledger = apply_passes(arch, a_job(arch), a_config(recompute=technique.name))
+        declared[technique.name] = ledger_saved_bytes(ledger, samples=2, tokens=TOKENS)
+    assert measured["selective"] == measured["none"]  # sdpa keeps no scores either way
+    freed, promised = measured["none"] - measured["full"], declared["none"] - declared["full"]
+    assert freed == pytest.approx(promised, rel=0.1)
+
+
+@pytest.mark.parametrize("model_name", ["llama", "bert", "electra"])
+def test_eager_attention_keeps_scores_and_sdpa_does_not(model_name: str) -> None:
+    measured, declared = {}, {}
+    for technique in ATTENTIONS:
+        if technique.name == "flash":
+            continue
+        model, arch = MODELS[model_name]()
+        model.set_attn_implementation(technique.hf_name)
+        model.train()
+        measured[technique.name] = saved_bytes_of(model, a_batch(model, tokens=TOKENS), precision("fp32"))
+        ledger = apply_passes(arch, a_job(arch), a_config(attention=technique.name))
+        declared[technique.name] = ledger_saved_bytes(ledger, samples=2, tokens=TOKENS)
+    more, promised = measured["eager"] - measured["sdpa"], declared["eager"] - declared["sdpa"]
+    assert promised > 0 and more == pytest.approx(promised, rel=0.2)
+
+
+@pytest.mark.parametrize("model_name", ["llama", "bert"])
+@pytest.mark.parametrize(("number_format", "method"), itertools.product(["fp32", "bf16", "bf16_amp"], ["full", "lora"]))
+def test_saved_activations_by_format_and_method(model_name: str, number_format: str, method: str) -> None:
+    """Blocks' share, as what full recomputation would free."""
+    technique = precision(number_format)
+    measured, declared = {}, {}
+    for name in ("none", "full"):
+        model, arch = MODELS[model_name]()
+        job = a_job(arch, method=method, rank=4)
+        model = adapter(method).attach(model, job.tune)
+        technique.convert(model)
+        model.train()
+        recompute(name).attach(model)
+        measured[name] = saved_bytes_of(model, a_batch(model, tokens=TOKENS), technique)
+        config = a_config(precision=number_format, recompute=name)
+        declared[name] = ledger_saved_bytes(apply_passes(arch, job, config), samples=2, tokens=TOKENS)
+    freed, promised = measured["none"] - measured["full"], declared["none"] - declared["full"]
+    assert freed == pytest.approx(promised, rel=0.15)
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_recompute_changes_no_gradient(method: str) -> None:
+    grads = []
+    for name in ("none", "full"):
+        model, arch = MODELS["llama"]()
+        torch.manual_seed(1)
+        model = adapter(method).attach(model, a_job(arch, method=method, rank=4).tune)
+        recompute(name).attach(model)
+        model.train()
+        model(**a_batch(model)).loss.backward()
+        grads.append([p.grad for p in model.parameters() if p.grad is not None])
+    assert len(grads[0]) == len(grads[1]) > 0
+    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
+
+
+def test_recompute_of_a_model_without_blocks_is_an_error() -> None:
+    with pytest.raises(ModelError, match="ST280"):
+        recompute("full").attach(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.slow
+def test_compile_changes_no_output_and_no_name() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
+    rows, before = torch.randn(4, 8), list(model.state_dict())
+    expected = model(rows).detach()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled = capture("compile").attach(model)
+        actual = compiled(rows).detach()
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+    assert list(compiled.state_dict()) == before
