@@ -149,6 +149,10 @@ def evaluation(number: int, f1: float, best: bool) -> EvalLine:
         elapsed_s=number * 0.25 + 2.0,
         eval_s=1.0,
         is_best=best,
+        labels={
+            "abuse": {"f1": f1 + 0.1, "support": 90.0, "threshold": 0.41},
+            "clean": {"f1": f1 - 0.1, "support": 1234.0, "threshold": 0.62},
+        },
     )
 
 
@@ -166,7 +170,6 @@ END: Mapping[str, Any] = {
     "metrics": {"f1_macro": 0.61, "f1_micro": 0.66, "loss": 0.39, "test_f1_macro": 0.6, "test_f1_micro": 0.66},
     "peak_allocated_bytes": 5_000_000_000,
     "peak_reserved_bytes": 5_800_000_000,
-    "labels": {"abuse": {"f1": 0.7, "threshold": 0.41}, "clean": {"f1": 0.5, "threshold": 0.62}},
 }
 
 

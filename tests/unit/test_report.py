@@ -112,8 +112,8 @@ def test_charts_degrade_to_what_the_console_has(summary: RunSummary, encoding: s
 
 def test_markdown_tables_stay_whole(tmp_path: Path) -> None:
     lines = [*finished_lines(), ("event", EventLine(name="x", message=HOSTILE, elapsed_s=1.0))]
-    end = {**END, "labels": {HOSTILE: {"f1": 0.5}}}
-    text = as_markdown(one_run(summarise(read_record(write_record(tmp_path / "a|b", lines, end=end)))))
+    lines.append(("eval", replace(evaluation(60, 0.9, True), labels={HOSTILE: {"f1": 0.5}})))
+    text = as_markdown(one_run(summarise(read_record(write_record(tmp_path / "a|b", lines)))))
     assert "<script" not in text
     for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
         widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
@@ -157,7 +157,8 @@ def check_html(text: str) -> _Checker:
 def test_html_is_self_contained_and_escaped(tmp_path: Path) -> None:
     """Hostile words in every place that a user or a data file can fill: none becomes markup, nothing is fetched."""
     lines = [*finished_lines(), ("event", EventLine(name="x", message=HOSTILE, elapsed_s=1.0, code=HOSTILE))]
-    end = {**END, "labels": {HOSTILE: {"f1": 0.5}}, "reason": HOSTILE}
+    lines.append(("eval", replace(evaluation(60, 0.9, True), labels={HOSTILE: {HOSTILE: 0.5}})))
+    end = {**END, "reason": HOSTILE}
     hostile = plan(
         job=replace(plan().job, data=replace(plan().job.data, train=HOSTILE)),
         model=replace(plan().model, name=HOSTILE),
@@ -320,8 +321,8 @@ def test_the_charts_become_a_png(summary: RunSummary, tmp_path: Path) -> None:
     for document in (one_run(summary), several_runs([summary, summary]), Document(title=HOSTILE, sections=[])):
         assert png.as_png(document).startswith(b"\x89PNG\r\n")
     set_language("ko")
-    end = {**END, "labels": {"욕설": {"f1": 0.5}}}
-    korean = summarise(read_record(write_record(tmp_path / "한글", end=end)))
+    korean_plan = plan(profile=replace(plan().profile, label_counts={"욕설": 3}))
+    korean = summarise(read_record(write_record(tmp_path / "한글", of_plan=korean_plan)))
     assert png.as_png(one_run(korean)).startswith(b"\x89PNG\r\n")
 
 

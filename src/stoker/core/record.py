@@ -34,7 +34,7 @@ class StepLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalLine:
-    """Metrics of one evaluation."""
+    """Metrics of one evaluation; `labels`: for classification, each label's f1, support and (multi_label) threshold."""
 
     step: int
     epoch: float
@@ -42,6 +42,7 @@ class EvalLine:
     elapsed_s: float
     eval_s: float
     is_best: bool
+    labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

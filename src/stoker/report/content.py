@@ -220,9 +220,13 @@ def _metrics(summary: RunSummary) -> Section:
 def _label_table(record: RunRecord) -> Table:
     labels = label_metrics(record)
     names = list(dict.fromkeys(key for values in labels.values() for key in values))
-    rows = [[label, *(format_number(values.get(n)) for n in names)] for label, values in labels.items()]
+    rows = [[label, *(_label_number(n, values.get(n)) for n in names)] for label, values in labels.items()]
     columns = [Column(_("label")), *(Column(name, "right") for name in names)]
     return Table(columns=columns, rows=rows[:_LABELS], title=_("each label"))
+
+
+def _label_number(name: str, value: float | None) -> str:
+    return format_count(value) if name == "support" else format_number(value)
 
 
 def finite(points: Sequence[Point]) -> list[Point]:

@@ -63,10 +63,9 @@ def final_metrics(record: RunRecord) -> dict[str, float]:
 
 
 def label_metrics(record: RunRecord) -> dict[str, dict[str, float]]:
-    """Label -> its numbers (f1, threshold, support), where the run's end has them."""
-    labels = _end(record, "labels")
-    rows = labels.items() if isinstance(labels, dict) else ()
-    return {str(name): _numbers(values) for name, values in rows}
+    """Label -> its numbers (f1, support, threshold) at the best evaluation, else the last."""
+    chosen = best_eval(record) or (record.evals[-1] if record.evals else None)
+    return {name: dict(values) for name, values in chosen.labels.items()} if chosen else {}
 
 
 def peak_bytes(measured: Measured) -> int | None:
