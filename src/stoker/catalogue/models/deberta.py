@@ -82,6 +82,7 @@ def _attention(config: ConfigReader) -> Part:
         name = {"c2p": "pos_key_proj", "p2c": "pos_query_proj"}[term]
         # one projection of the relative table a step, repeated for each sample
         part += keeps(name, "attention", rows * hidden, per_sample=True) + kernels(8)
+        part += keeps(f"{name}.product", "attention", rows * heads.num_heads)  # kept whole by gather
         part += Part(flops=2.0 * rows * hidden)  # each token meets all relative rows
         if not shared:
             part += dense(name, hidden, hidden, bias=True)

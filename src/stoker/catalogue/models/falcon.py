@@ -19,13 +19,15 @@ def build(config: ConfigReader, target: Target) -> Shape:
     bias = config.flag("bias")
     drop = config.frac("hidden_dropout")
     width = heads.query_width + 2 * heads.kv_width
-    kept = 3 * hidden if config.flag("new_decoder_architecture") else width  # key and value repeated for each head
+    new = config.flag("new_decoder_architecture")
+    one_kv_head = heads.num_kv_heads == 1 and not new  # no fused kernel takes it: scores are written
+    kept = 3 * hidden if new or one_kv_head else width  # key and value repeated for each head
     block = (
         _norms(config, hidden)
         + input_of(hidden, "query_key_value")
         + dense("query_key_value", hidden, width, bias=bias)
         + rotary()
-        + attention_core(heads, qkv_elements=kept)
+        + attention_core(heads, qkv_elements=kept, always_scores=one_kv_head)
         + dense("self_attention.dense", hidden, hidden, bias=bias)
         + plain_mlp(
             ("dense_h_to_4h", "dense_4h_to_h"),

@@ -25,13 +25,16 @@ def build(config: ConfigReader, target: Target) -> Shape:
     bias = config.flag("attention_bias")
     drop = config.frac("hidden_dropout")
     # Side by side, both norms read the block's input: it is kept once
-    second_norm = layer_norm("post_attention_layernorm", hidden)
+    parallel = config.flag("use_parallel_residual")
+    second_norm = layer_norm("post_attention_layernorm", hidden, own_input=not parallel)
     block = (
         layer_norm("input_layernorm", hidden)
         + input_of(hidden, "query_key_value")
         + dense("query_key_value", hidden, 3 * hidden, bias=bias)
         + rotary()
-        + attention_core(heads, qkv_elements=5 * hidden)  # value is a view of the fused projection
+        + attention_core(
+            heads, qkv_elements=5 * hidden, copied_for="attention.dense"
+        )  # value is a view of the fused projection
         + dense("attention.dense", hidden, hidden, bias=bias)
         + dropout("dropout", 2 * hidden, drop)
         + second_norm

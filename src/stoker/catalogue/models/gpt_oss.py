@@ -34,7 +34,7 @@ def build(config: ConfigReader, target: Target) -> Shape:
         + rms_norm("post_attention_layernorm", hidden, style="gemma")
         + router(hidden, num_experts, top_k, bias=True, softmax_all=False)
         # gate and up clamped (input and bool masks), sigmoid, its product, up + 1
-        + experts_mlp(hidden, inner, num_experts=num_experts, top_k=top_k, bias=True, gate_tensors=7)
+        + experts_mlp(hidden, inner, num_experts=num_experts, top_k=top_k, bias=True, gate_tensors=6)
         + kernels(12)
     )
     layers = layer_groups(

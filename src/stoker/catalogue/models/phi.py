@@ -38,8 +38,10 @@ def _phi(config: ConfigReader, target: Target) -> Shape:
     drop = config.frac("resid_pdrop")
     block = (
         layer_norm("input_layernorm", hidden)
-        + separate_attention(heads, hidden, qkv_bias=True, output_bias=True, output="dense")
-        + plain_mlp(("fc1", "fc2"), hidden, config.size("intermediate_size"), config.text("hidden_act"))
+        + separate_attention(heads, hidden, qkv_bias=True, output_bias=True, output="dense", partial_rotary=True)
+        + plain_mlp(
+            ("fc1", "fc2"), hidden, config.size("intermediate_size"), config.text("hidden_act"), own_input=False
+        )
         + dropout("resid_dropout", 2 * hidden, drop)
         + kernels(2)
     )
@@ -66,7 +68,7 @@ def _phi3(config: ConfigReader, target: Target) -> Shape:
         + dense("qkv_proj", hidden, width)
         + rotary()
         # rotated query and key are new; value stays a view that keeps the fused projection alive
-        + attention_core(heads, qkv_elements=heads.query_width + heads.kv_width + width)
+        + attention_core(heads, qkv_elements=heads.query_width + heads.kv_width + width, copied_for="o_proj")
         + dense("o_proj", heads.query_width, hidden)
     )
     mlp = fused_gated_mlp(

@@ -48,7 +48,7 @@ def _post_norm_block(config: ConfigReader) -> Part:
 def _glm4_block(config: ConfigReader) -> Part:
     hidden = config.size("hidden_size")
     heads = grouped_heads(config, dropout=config.frac("attention_dropout"))
-    attention = separate_attention(heads, hidden, qkv_bias=config.flag("attention_bias"))
+    attention = separate_attention(heads, hidden, qkv_bias=config.flag("attention_bias"), partial_rotary=True)
     mlp = fused_gated_mlp(
         ("gate_up_proj", "down_proj"), hidden, config.size("intermediate_size"), config.text("hidden_act")
     )

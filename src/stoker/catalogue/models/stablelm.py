@@ -21,7 +21,7 @@ def build(config: ConfigReader, target: Target) -> Shape:
     drop = config.frac("hidden_dropout")
     block = (
         layer_norm("input_layernorm", hidden)
-        + separate_attention(heads, hidden, qkv_bias=config.flag("use_qkv_bias"))
+        + separate_attention(heads, hidden, qkv_bias=config.flag("use_qkv_bias"), partial_rotary=True)
         + gated_mlp(hidden, config.size("intermediate_size"), config.text("hidden_act"))
         + dropout("dropout", hidden, drop)
         + kernels(2)

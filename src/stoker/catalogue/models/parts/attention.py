@@ -39,16 +39,22 @@ class Heads:
         )
 
 
-def attention_core(heads: Heads, *, qkv_elements: float | None = None, always_scores: bool = False) -> Part:
+def attention_core(
+    heads: Heads, *, qkv_elements: float | None = None, always_scores: bool = False, copied_for: str | None = None
+) -> Part:
     """Query, key, value, output, log-sum-exp and scores.
 
     `qkv_elements`: elements of query, key and value as kept, where that is not one tensor of each (a fused
     projection keeps its whole storage alive). `always_scores`: the model knows no kernel without a score matrix.
+    `copied_for`: the output projection, where query comes out of a concatenation (partial rotary embedding): the
+    kernel's output then lies head by head and the projection keeps a reordered copy.
     """
     qkv = heads.query_width + 2 * heads.kv_width if qkv_elements is None else qkv_elements
     core = keeps("query_key_value", "attention", qkv) + keeps("attention_output", "attention", heads.query_width)
     if not always_scores:
         core += keeps("log_sum_exp", "attention", heads.num_heads, bytes_per_element=FP32_BYTES)
+    if copied_for is not None:
+        core += keeps_input(heads.query_width, copied_for)
     return core + scores(heads, role="other" if always_scores else "scores") + kernels(1)
 
 

@@ -127,8 +127,12 @@ def separate_attention(
     output: str = "o_proj",
     head_norm: RmsStyle | None = None,
     always_scores: bool = False,
+    partial_rotary: bool = False,
 ) -> Part:
-    """Query, key, value and output projections with rotary positions; `head_norm`: RMSNorm over each head."""
+    """Query, key, value and output projections with rotary positions; `head_norm`: RMSNorm over each head.
+
+    `partial_rotary`: the model's code rotates a part of each head and concatenates the rest.
+    """
     query, kv = heads.query_width, heads.kv_width
     part = (
         input_of(hidden, "q_proj", "k_proj", "v_proj")
@@ -136,7 +140,7 @@ def separate_attention(
         + dense("k_proj", hidden, kv, bias=qkv_bias)
         + dense("v_proj", hidden, kv, bias=qkv_bias)
         + rotary()
-        + attention_core(heads, always_scores=always_scores)
+        + attention_core(heads, always_scores=always_scores, copied_for=output if partial_rotary else None)
         + dense(output, query, hidden, bias=output_bias)
     )
     if head_norm is not None:

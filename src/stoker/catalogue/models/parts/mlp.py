@@ -32,12 +32,14 @@ def activation(name: str, kind: str, width: float) -> Part:
     return kept + kernels(_LAUNCHES.get(kind, 1))
 
 
-def plain_mlp(names: tuple[str, str], width: int, inner: int, kind: str, *, bias: bool = True) -> Part:
-    """Linear, activation, linear."""
+def plain_mlp(
+    names: tuple[str, str], width: int, inner: int, kind: str, *, bias: bool = True, own_input: bool = True
+) -> Part:
+    """Linear, activation, linear. `own_input` False: the input is the attention's, which counts it."""
     up, down = names
     return (
         dense(up, width, inner, bias=bias)
-        + keeps_input(width, up)
+        + (keeps_input(width, up) if own_input else Part())
         + activation(up, kind, inner)
         + dense(down, inner, width, bias=bias)
         + keeps_input(inner, down)
@@ -85,7 +87,7 @@ def experts_mlp(
     top_k: int,
     kind: str = "silu",
     bias: bool = False,
-    gate_tensors: int = 4,
+    gate_tensors: int = 3,
 ) -> Part:
     """Gated experts as 3-D weights behind a router, in the grouped form (tokens gathered by expert).
 

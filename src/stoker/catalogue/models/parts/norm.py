@@ -8,11 +8,14 @@ from stoker.core.ledger import SavedTensor
 RmsStyle = Literal["llama", "gemma"]
 
 
-def layer_norm(name: str, width: int, *, bias: bool = True) -> Part:
-    """nn.LayerNorm: one fused kernel keeps its input, the mean and the reciprocal deviation."""
+def layer_norm(name: str, width: int, *, bias: bool = True, own_input: bool = True) -> Part:
+    """nn.LayerNorm: one fused kernel keeps its input, the mean and the reciprocal deviation.
+
+    `own_input` False: another norm of the block reads the same tensor and counts it.
+    """
     return (
         weights(width * (2 if bias else 1))
-        + keeps(f"{name}.input", "norm_input", width)
+        + (keeps(f"{name}.input", "norm_input", width) if own_input else Part())
         + keeps(f"{name}.statistics", "norm_input", 2, bytes_per_element=FP32_BYTES)
         + kernels(1)
     )
