@@ -31,7 +31,7 @@ PngOption = Annotated[
 OutOption = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", help=_("write the answer to this file, not to stdout"), metavar="FILE", show_default=False
+        "--out", "-o", help=_("write the answer to this file, not to stdout"), metavar="FILE", show_default=False
     ),
 ]
 ElsewhereOption = Annotated[
