@@ -54,5 +54,8 @@ def _loading_s(scenario: Scenario) -> float:
     constants = scenario.efficiency.constants
     config = scenario.config
     samples = config.micro_batch_size * config.gradient_accumulation_steps
-    per_sample = constants["load_s_per_image" if scenario.is_image else "load_s_per_text"]
+    per_sample = constants["load_s_per_text"]
+    if scenario.is_image:
+        pixels = ((scenario.ledger.arch.image_size or 224) / 224.0) ** 2
+        per_sample = constants["load_s_per_image"] + constants["load_s_per_image_224"] * pixels
     return samples * per_sample / max(config.workers, 1)

@@ -68,12 +68,15 @@ def _start_lines(scenario: Scenario, profile: DataProfile, *, is_here: bool) -> 
     weights = scenario.sums.weights_unsharded_bytes
     files = 2.0 * scenario.ledger.arch.num_params  # what the hub holds: 16-bit weights, mostly
     measured = scenario.correction.start_s if scenario.correction else None
-    if measured is not None:
-        return {"load": measured}
-    tokens = 0.0 if scenario.is_image else (profile.num_samples + profile.num_eval_samples) * profile.lengths.mean
-    return {
+    lines = {
         "boot": 0.0 if is_here else constants["boot_s"],
         "download": 0.0 if is_here else constants["install_s"] + files / constants["download_bytes_per_s"],
+    }
+    if measured is not None:  # from the command to the first step: one figure, whose parts nobody timed
+        return {**lines, "load": measured}
+    tokens = 0.0 if scenario.is_image else (profile.num_samples + profile.num_eval_samples) * profile.lengths.mean
+    return {
+        **lines,
         "load": constants["import_s"] + weights / constants["load_bytes_per_s"],
         "tokenise": tokens / constants["tokenise_tokens_per_s"],
         "warm_up": capture(scenario.config.capture).warm_up_s

@@ -121,7 +121,7 @@ def stale_note(pick: Candidate | None) -> str:
 
 def smaller_gpu(evaluator: Evaluator, pick: Candidate | None, clusters: Sequence[Cluster]) -> str:
     """What a GPU with less memory than the pick's would need; the next smaller one of those considered, if any."""
-    if pick is None:
+    if pick is None or pick.cluster.device.kind == "cpu":
         return ""
     devices = {cluster.device.name: cluster.device for cluster in clusters}.values()
     smaller = [d for d in devices if d.visible_bytes < pick.memory.visible_bytes and d.kind == pick.cluster.device.kind]
