@@ -9,6 +9,7 @@ from stoker.catalogue.models.lookup.config_reader import ConfigReader
 from stoker.catalogue.models.parts.convolution import convolution, image_head, image_shape
 from stoker.catalogue.models.parts.mlp import activation
 from stoker.catalogue.models.parts.part import FP32_BYTES, Part, group, keeps, keeps_input, kernels, weights
+from stoker.core.i18n import _
 from stoker.core.ledger import Linear, ModuleGroup
 
 _EXPANSION = 4
@@ -31,6 +32,8 @@ def build(config: ConfigReader, target: Target) -> Shape:
         name = f"encoder.stages.{index}"
         if index > 0:
             before, size = widths[index - 1], size // 2
+            if size < 1:
+                raise config.wrong("image_size", _("the image is too small for this network"))
             groups.append(_downsampling(f"{name}.downsampling_layer", before, width, size))
         area = size * size
         part = _block(config, width, area)

@@ -74,7 +74,8 @@ def _attention(config: ConfigReader) -> Part:
     part = projections(hidden, _NAMES) + attention_core(heads, always_scores=True)
     if not config.flag("relative_attention"):
         return part
-    kinds = config.values.get("pos_att_type") or ()
+    kinds = config.values.get("pos_att_type") or ""
+    kinds = kinds if isinstance(kinds, str) else config.words("pos_att_type") or ()
     terms = [name for name in ("c2p", "p2c") if name in kinds]
     rows = 2 * _span(config)
     shared = config.flag("share_att_key")

@@ -10,6 +10,7 @@ from stoker.catalogue.models.family import Family, Shape, Target
 from stoker.catalogue.models.lookup.config_reader import ConfigReader
 from stoker.catalogue.models.parts.convolution import conv_norm, convolution, image_head, image_shape
 from stoker.catalogue.models.parts.part import Part, dropout, group, keeps, kernels
+from stoker.core.i18n import _
 from stoker.core.ledger import ModuleGroup
 
 
@@ -44,11 +45,11 @@ def _blocks(config: ConfigReader, size: int) -> tuple[list[ModuleGroup], int, in
         config.sizes("strides", length=count),
         config.sizes("kernel_sizes", length=count),
         config.sizes("expand_ratios", length=count),
-        config.sizes("num_block_repeats", length=count),
+        config.sizes("num_block_repeats", length=count, most=1000),
         strict=True,
     )
     depth = config.number("depth_coefficient", least=0.01, most=100.0)
-    padding = set(config.values.get("depthwise_padding") or ())
+    padding = config.sizes("depthwise_padding", least=0, may_be_empty=True)
     plans = [(i, o, s, k, e, math.ceil(depth * r)) for i, o, s, k, e, r in rows]
     total = sum(plan[-1] for plan in plans)
     rate = config.frac("drop_connect_rate")
@@ -62,6 +63,8 @@ def _blocks(config: ConfigReader, size: int) -> tuple[list[ModuleGroup], int, in
             source = _rounded(config, inputs) if repeat == 0 else width
             pad = 2 * (kernel // 2) - (1 if number not in padding else 0)
             new_size = (size + pad - kernel) // 2 + 1 if step == 2 else size
+            if new_size < 1:
+                raise config.wrong("image_size", _("the image is too small for this network"))
             part = _block(source, width, kernel, expand, size, new_size, pad if step == 2 else None, config)
             if repeat > 0:
                 part += dropout("dropout", width * new_size * new_size, rate * number / total) + kernels(1)

@@ -4,7 +4,7 @@ Source of shapes: modeling_qwen3_moe.py and modeling_mixtral.py of transformers.
 """
 
 from stoker.catalogue.models.family import Family, Shape, Target
-from stoker.catalogue.models.lookup.config_reader import ConfigReader
+from stoker.catalogue.models.lookup.config_reader import MAX_LAYERS, ConfigReader
 from stoker.catalogue.models.parts.decoder import (
     decoder_shape,
     grouped_heads,
@@ -65,7 +65,7 @@ def expert_counts(config: ConfigReader) -> tuple[int, int]:
 def _sparse_layers(config: ConfigReader) -> int:
     """Layers with experts: every decoder_sparse_step-th that mlp_only_layers does not name."""
     step = config.size("decoder_sparse_step")
-    named = config.values.get("mlp_only_layers") or ()
+    named = config.sizes("mlp_only_layers", most=MAX_LAYERS, least=0, may_be_empty=True)
     return sum((index + 1) % step == 0 and index not in named for index in range(config.layers()))
 
 

@@ -39,6 +39,8 @@ def _with_adapters(group: ModuleGroup, adapter_bytes: float | None) -> Iterator[
 def _autocast_form(tensor: SavedTensor) -> SavedTensor:
     if tensor.role == "norm_input" and tensor.bytes_per_element is None:
         return replace(tensor, bytes_per_element=4.0)
+    if tensor.role == "linear_input" and tensor.name.endswith(".normalised"):  # an RMSNorm's, fp32 like its weight
+        return replace(tensor, bytes_per_element=4.0)
     if tensor.role == "linear_input":
         return replace(tensor, elements=tensor.elements * max(1, len(tensor.linears)))
     return tensor

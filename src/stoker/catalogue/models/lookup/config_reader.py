@@ -75,15 +75,19 @@ class ConfigReader:
             return value
         raise self.wrong(key, _("a word is needed, this is {value}").format(value=_short(value)))
 
-    def sizes(self, key: str, *, length: int | None = None) -> tuple[int, ...]:
-        """A list of sizes, of `length` where given."""
+    def sizes(
+        self, key: str, *, length: int | None = None, most: int = MAX_SIZE, least: int = 1, may_be_empty: bool = False
+    ) -> tuple[int, ...]:
+        """A list of sizes between `least` and `most`, of `length` where given; null is an empty list."""
         value = self.values.get(key)
+        if may_be_empty and (value is None or value == []):
+            return ()
         if not isinstance(value, (list, tuple)) or not 0 < len(value) <= MAX_LAYERS:
             raise self.wrong(key, _("a list of whole numbers is needed, this is {value}").format(value=_short(value)))
         if length is not None and len(value) != length:
             raise self.wrong(key, _("{length} numbers are needed, there are {count}").format(
                 length=length, count=len(value)))  # fmt: skip
-        return tuple(ConfigReader({key: item}, self.place).size(key) for item in value)
+        return tuple(ConfigReader({key: item}, self.place).size(key, most=most, least=least) for item in value)
 
     def edge(self, key: str) -> int:
         """A square image or patch edge: a number, or a list of two equal ones."""

@@ -55,7 +55,7 @@ def attention_core(
         core += keeps("log_sum_exp", "attention", heads.num_heads, bytes_per_element=FP32_BYTES)
     if copied_for is not None:
         core += keeps_input(heads.query_width, copied_for)
-    return core + scores(heads, role="other" if always_scores else "scores") + kernels(1)
+    return core + scores(heads, role="other" if always_scores else "scores") + kernels(6 if always_scores else 1)
 
 
 def scores(heads: Heads, *, role: SavedRole = "scores") -> Part:
