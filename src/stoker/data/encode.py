@@ -22,7 +22,8 @@ _UNUSABLE_UNKNOWN_FRAC = 0.5
 
 @dataclass(slots=True)
 class EncodeCounts:
-    """`lengths`: tokens of every kept sample before the cut; `cut` samples, `unknown` tokens, `longest_id` seen."""
+    """`lengths`: tokens of every kept sample before the cut; `cut` samples; `unknown` of `content` tokens,
+    special ones apart; `text_bytes` in UTF-8."""
 
     lengths: "array[int]" = field(default_factory=lambda: array("q"))
     cut: int = 0
@@ -57,6 +58,7 @@ def write_split(
     try:
         encoded = _causal(draft, tokenizer, seq_len) if draft.samples is not None else _texts(draft, tokenizer, seq_len)
         unknown_id = tokenizer.special_id("unk")
+        added = int(tokenizer.backend.num_special_tokens_to_add(draft.pairs is not None))
         for i, (ids, types, mask, length) in enumerate(encoded):
             if progress is not None and i % _TELL_EVERY == 0:
                 progress(draft.name, i, len(draft))
@@ -68,7 +70,7 @@ def write_split(
             counts.lengths.append(length)
             counts.cut += length > seq_len
             counts.unknown += ids.count(unknown_id) if unknown_id is not None else 0
-            counts.content += len(ids)
+            counts.content += max(len(ids) - added, 0)
             counts.text_bytes += len(draft.texts[i].encode("utf-8", "surrogatepass"))
             writer.add(
                 ids=ids,

@@ -100,8 +100,8 @@ def require_columns(file: Path, wanted: Iterable[str], names: Iterable[str]) -> 
         near = difflib.get_close_matches(name, there, n=1, cutoff=0.5)
         listed = ", ".join(there[:30]) + (", ..." if len(there) > 30 else "")
         fix = _("columns there: {names}").format(names=listed or _("none"))
-        if near:
-            fix = _("did you mean {name}?").format(name=near[0]) + " " + fix
-        elif len(there) == 1 and any(mark in there[0] for mark in ";\t|"):
+        if len(there) == 1 and any(mark in there[0] for mark in ";\t|"):
             fix += "; " + _("the file seems to use another separator: save it with commas, or as .tsv with tabs")
+        elif near:
+            fix = _("did you mean {name}?").format(name=near[0]) + " " + fix
         raise DataError("ST110", _("there is no column {name}").format(name=name), place=str(file), fix=fix)

@@ -182,6 +182,7 @@ def load_tokenizer(path: Path) -> TextTokenizer:
     backend.no_padding()
     limit = config.get("model_max_length")
     vocabulary = backend.get_vocab(with_added_tokens=True)
+    special = {**_customary(backend, vocabulary), **special}
     return TextTokenizer(
         backend=backend,
         source=str(path),
@@ -226,6 +227,22 @@ def _special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
             if isinstance(text, str) and text:
                 found[name] = text
     return found
+
+
+def _customary(backend: Any, vocabulary: Mapping[str, int]) -> dict[str, str]:
+    """Special tokens that the files do not name but the vocabulary has, under the names that their kinds use."""
+    found = {name: text for name, texts in _CUSTOMARY.items() for text in texts if text in vocabulary}
+    unknown = getattr(backend.model, "unk_token", None)
+    return {**found, "unk_token": unknown} if isinstance(unknown, str) else found
+
+
+_CUSTOMARY = {
+    "unk_token": ("<unk>", "[UNK]"),
+    "pad_token": ("<pad>", "[PAD]"),
+    "cls_token": ("[CLS]",),
+    "sep_token": ("[SEP]",),
+    "mask_token": ("<mask>", "[MASK]"),
+}
 
 
 def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
