@@ -99,3 +99,34 @@ def test_speed_rows_are_found_by_name_then_generation_then_any() -> None:
     unknown = replace(one_gpu("L4").device, name="new", compute_capability=None, architecture="?", kind="other")
     assert efficiency.speed(unknown, "bf16").family == "*"
     assert efficiency.framework(one_gpu("T4").device).context_bytes == 141 * 2**20
+
+
+def test_a_cpu_step_is_what_one_core_measured() -> None:
+    """One core of a cloud Xeon (160 GFLOP/s, 11.2 GB/s), processor time of a fp32 AdamW step, 2026-11-30:
+
+    a BERT of 6 x 384 on 32 x 32 tokens 735 ms, on 32 x 64 tokens 1,509 ms.
+    """
+    device = replace(
+        find_device("L4"),
+        name="core",
+        kind="cpu",
+        compute_capability=None,
+        peak_flops_per_s={"fp32": 160e9},
+        memory_bytes_per_s=11.2e9,
+    )
+    config = {
+        "model_type": "bert",
+        "hidden_size": 384,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 12,
+        "intermediate_size": 1536,
+        "vocab_size": 30522,
+        "max_position_embeddings": 512,
+    }
+    for tokens, seconds in ((32, 0.735), (64, 1.509)):
+        job = comments_job(gpus=[], run=RunPins(micro_batch_size=32, recompute="none", precision="fp32"))
+        data = replace(job.data, tokens_mean=tokens, tokens_p99=tokens, tokens_max=tokens)
+        train = replace(job.train, global_batch_size=32)
+        job = replace(job, data=data, train=train, hardware=replace(job.hardware, gpus=None, here=True))
+        plan = plan_of(job, config, here=Cluster(device=device, num_gpus=1))
+        assert plan.candidates[0].time.step_s == pytest.approx(seconds, rel=0.15)

@@ -21,14 +21,15 @@ _FLASH_BACKWARD = 2.5  # fused attention recomputes its scores in backward (Flas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTime:
-    """Seconds of one pass: on the device, and of the host that issues it."""
+    """Seconds of one pass: on the device, and of the host that issues it, beside it or (a CPU) before each kernel."""
 
     device_s: float
     host_s: float
+    overlaps: bool = True
 
     @property
     def total_s(self) -> float:
-        return max(self.device_s, self.host_s)
+        return max(self.device_s, self.host_s) if self.overlaps else self.device_s + self.host_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,45 +84,37 @@ def micro_batch_time(scenario: Scenario, batch: Batch) -> MicroBatchTime:
     if scenario.config.parallel.dp_shard > 1:
         hooks = constants["host_s_per_sharded_unit"] * sum(u.repeats for u in scenario.sums.units if u.kind == "block")
     shortest = rates.shares.kernel_s
+    overlaps = scenario.cluster.device.kind != "cpu"
     return MicroBatchTime(
-        forward=PassTime(device_s=forward + loss_s / 3.0 + kernels * shortest, host_s=kernels * host + fixed + hooks),
+        forward=PassTime(
+            device_s=forward + loss_s / 3.0 + kernels * shortest,
+            host_s=kernels * host + fixed + hooks,
+            overlaps=overlaps,
+        ),
         backward=PassTime(
             device_s=backward + loss_s / 1.5 + (2.0 * below + again) * shortest,
             host_s=(2.0 * constants["host_backward"] * below + again) * host + hooks,
+            overlaps=overlaps,
         ),
     )
 
 
-def forward_time(scenario: Scenario, batch: Batch) -> float:
-    """Seconds of an evaluation forward of `batch`."""
-    return micro_batch_time(scenario, batch).forward.total_s
-
-
 def optimizer_time(scenario: Scenario) -> PassTime:
     """Clipping and the update: bytes read and written over bandwidth, and a fixed host part (case 35)."""
-    rates = _rates(scenario)
     technique = optimizer(scenario.optimizer)
     moved = 0.0
     for group in scenario.ledger.groups:
-        for count, weight, master, gradient in (
-            (
-                group.base_trainable,
-                group.weight_bytes_per_param,
-                group.master_bytes_per_param,
-                group.grad_bytes_per_param,
-            ),
-            (group.adapter_params, group.adapter_bytes_per_param, 0.0, group.adapter_bytes_per_param),
-        ):
-            if count:
-                per_param = (
-                    technique.step_bytes_per_param(weight, master, gradient) + 2.0 * gradient
-                )  # the norm, zeroing
-                moved += group.repeats * count * per_param / group.state_shards
-    return PassTime(device_s=moved / rates.memory, host_s=scenario.efficiency.constants["host_s_per_optimizer_step"])
+        gradient, adapter = group.grad_bytes_per_param, group.adapter_bytes_per_param
+        stepped = technique.step_bytes_per_param(group.weight_bytes_per_param, group.master_bytes_per_param, gradient)
+        base = group.base_trainable * (stepped + 2.0 * gradient)  # twice more: the norm, and zeroing
+        adapters = group.adapter_params * (technique.step_bytes_per_param(adapter, 0.0, adapter) + 2.0 * adapter)
+        moved += group.repeats * (base + adapters) / group.state_shards
+    host_s = scenario.efficiency.constants["host_s_per_optimizer_step"]
+    return PassTime(device_s=moved / _rates(scenario).memory, host_s=host_s)
 
 
 def compute_dtype(scenario: Scenario, device: Device) -> str:
-    """The peak that counts: fp32 products run as TF32 nowhere unless the device lists nothing else."""
+    """The format whose peak counts: the ledger's, or fp32 where the device has no units for that (never TF32)."""
     wanted = scenario.ledger.compute_dtype
     return wanted if device.supports(wanted) else "fp32"
 

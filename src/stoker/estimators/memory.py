@@ -48,24 +48,11 @@ def estimate_memory(scenario: Scenario) -> MemoryEstimate:
     sums, device = scenario.sums, scenario.cluster.device
     outside = scenario.efficiency.framework(device)
     dynamic = _dynamic(scenario, fullest_batch(scenario))
+    comm_buffers = sum(parallel(scenario.config.parallel).buffer_bytes(scenario.ledger, scenario.config))
     gradients = sums.grads_bytes + sums.accumulator_bytes
-    comm, gathered = parallel(scenario.config.parallel).buffer_bytes(scenario.ledger, scenario.config)
-    comm_buffers = comm + gathered
-    context = float(outside.context_bytes)
-    if scenario.config.parallel.world_size > 1:
-        context += outside.communicator_bytes
-    state = sums.params_bytes + sums.optimizer_bytes
-    temp = dynamic.temp + outside.workspace_bytes
-    coming = dynamic.activations + dynamic.logits + temp
-    backward = coming + gradients if _holds_gradients(scenario) else max(coming, gradients)
-    phases = {
-        "load": sums.params_bytes,
-        "forward": state + dynamic.forward + comm_buffers + outside.workspace_bytes,
-        "backward": state + backward + comm_buffers,
-        "optimizer": state + gradients + sums.step_temp_bytes + comm_buffers + outside.workspace_bytes,
-        "evaluation": state + _evaluation_bytes(scenario) + comm_buffers + outside.workspace_bytes,
-        "save": state,
-    }
+    several = scenario.config.parallel.world_size > 1
+    context = float(outside.context_bytes + (outside.communicator_bytes if several else 0))
+    phases = _phases(scenario, dynamic, comm_buffers, float(outside.workspace_bytes))
     allocated = max(phases.values())
     terms = {
         "params": sums.params_bytes,
@@ -73,12 +60,13 @@ def estimate_memory(scenario: Scenario) -> MemoryEstimate:
         "optimizer_states": sums.optimizer_bytes,
         "activations": dynamic.activations,
         "logits": dynamic.logits,
-        "temp_buffers": max(temp, sums.step_temp_bytes - dynamic.activations - dynamic.logits),
+        "temp_buffers": max(
+            dynamic.temp + outside.workspace_bytes, sums.step_temp_bytes - dynamic.activations - dynamic.logits
+        ),
         "comm_buffers": comm_buffers,
         "framework": context,
     }
-    slack = _slack(scenario, state + gradients, dynamic)
-    reserved = allocated + slack
+    reserved = allocated + _slack(scenario, sums.params_bytes + sums.optimizer_bytes + gradients, dynamic)
     terms["fragmentation"] = max(reserved - (sum(terms.values()) - context), 0.0)
     factor = scenario.correction.memory_factor if scenario.correction else 1.0
     rounded = {name: round(value * factor) for name, value in terms.items()}
@@ -98,6 +86,24 @@ def estimate_memory(scenario: Scenario) -> MemoryEstimate:
     )
 
 
+def _phases(scenario: Scenario, dynamic: _Dynamic, comm_buffers: float, workspace: float) -> dict[str, float]:
+    """Allocated bytes at the fullest moment of each phase, context left out."""
+    sums = scenario.sums
+    state = sums.params_bytes + sums.optimizer_bytes
+    gradients = sums.grads_bytes + sums.accumulator_bytes
+    coming = dynamic.activations + dynamic.logits + dynamic.temp + workspace
+    backward = coming + gradients if _holds_gradients(scenario) else max(coming, gradients)
+    around = comm_buffers + workspace
+    return {
+        "load": sums.params_bytes,
+        "forward": state + dynamic.forward + around,
+        "backward": state + backward + comm_buffers,
+        "optimizer": state + gradients + sums.step_temp_bytes + around,
+        "evaluation": state + _evaluation_bytes(scenario) + around,
+        "save": state,
+    }
+
+
 def _holds_gradients(scenario: Scenario) -> bool:
     config = scenario.config
     masters = any(g.master_bytes_per_param > 0 and g.base_trainable > 0 for g in scenario.ledger.groups)
@@ -113,15 +119,16 @@ def _dynamic(scenario: Scenario, batch: Batch) -> _Dynamic:
     kept = working = casts = inputs = 0.0
     for unit in scenario.sums.units:
         saved = saved_bytes(unit, batch)
+        scores = batch.tokens * unit.saved_bytes_per_key * batch.seq_len  # their gradients, as large as they are
         casts += unit.repeats * unit.cast_bytes
         if not unit.in_backward:
             inputs = max(inputs, 2.0 * unit.input_bytes * batch.tokens)
         elif unit.recomputed:
             kept += unit.repeats * unit.input_bytes * batch.tokens
-            working = max(working, saved + unit.input_bytes * batch.tokens)
+            working = max(working, saved + scores + unit.input_bytes * batch.tokens)
         else:
             kept += unit.repeats * saved
-            working = max(working, 2.0 * unit.input_bytes * batch.tokens)  # the gradient that travels down, in and out
+            working = max(working, scores + 2.0 * unit.input_bytes * batch.tokens)  # the gradient, in and out
     logits = _logits_bytes(scenario, batch)
     forward = kept + casts + max(inputs, logits)
     return _Dynamic(activations=kept, logits=logits, working=max(working, inputs), casts=casts, forward=forward)
