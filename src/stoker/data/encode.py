@@ -113,21 +113,25 @@ def _causal(draft: Draft, tokenizer: TextTokenizer, seq_len: int) -> Iterator[_E
 
 
 def _mask(sample: CausalSample, encoding: Any, num_tokens: int) -> bytearray:
-    """1 for the tokens that begin inside one of the sample's spans."""
+    """1 for the tokens of the sample's spans."""
     mask = bytearray(num_tokens)
     for span in sample.spans or ():
-        first, last = _tokens_of(span, encoding)
+        first, last = _tokens_of(span, encoding, sample.text)
         mask[first:last] = b"\x01" * (last - first)
     return mask
 
 
-def _tokens_of(span: Span, encoding: Any) -> tuple[int, int]:
-    """(first token that begins inside `span`, one past its last); spaces that no token covers are stepped over."""
+def _tokens_of(span: Span, encoding: Any, text: str) -> tuple[int, int]:
+    """(first token of `span`, one past its last); spaces that no token covers are stepped over.
+
+    A token that begins before the span belongs to it when only space precedes: after the prompt "A:" the model is to
+    say " four", one token. When the prompt's own letters are in it, it does not.
+    """
     start, end = span
     first = next((t for t in map(encoding.char_to_token, range(start, end)) if t is not None), None)
     if first is None:
         return 0, 0
-    if encoding.token_to_chars(first)[0] < start:
+    if text[encoding.token_to_chars(first)[0] : start].strip():
         first += 1
     last = next(t for t in map(encoding.char_to_token, range(end - 1, start - 1, -1)) if t is not None)
     return first, max(last + 1, first)
