@@ -21,8 +21,8 @@ def unwrapped(model: "torch.nn.Module") -> "torch.nn.Module":
     while True:
         if type(inner).__name__ == "DistributedDataParallel":
             inner = inner.module
-        elif hasattr(inner, "peft_config") and hasattr(inner, "base_model"):
-            inner = inner.base_model.model
+        elif hasattr(inner, "get_base_model"):  # peft marks the inner model too, but only its wrapper has this
+            inner = inner.get_base_model()
         else:
             return inner  # type: ignore[no-any-return]
 
