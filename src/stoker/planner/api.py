@@ -109,7 +109,7 @@ def _evaluate(
 
 
 def _priced(job: Job, candidate: Candidate, snapshot: OffersSnapshot | None, today: datetime.date) -> Candidate:
-    """With the cheapest offer that is not stale inline, and the next ones beside it."""
+    """With the best offer inline, and the next ones beside it, in the order of `matching_offers`."""
     if snapshot is None:
         return candidate
     cluster = candidate.cluster
@@ -120,8 +120,7 @@ def _priced(job: Job, candidate: Candidate, snapshot: OffersSnapshot | None, tod
         facts = provider(offer.provider)
         cost = estimate_cost(time.total_s, time.low_s, time.high_s, offer, facts, job.goal, today=today)
         costs.append(replace(cost, is_stale=freshness(offer, today) == "stale"))
-    ordered = sorted(costs, key=lambda cost: (cost.is_stale, cost.total_usd))  # stale is never the cheapest (case 44)
-    return replace(candidate, cost=ordered[0] if ordered else None, offers=tuple(ordered[1:]))
+    return replace(candidate, cost=costs[0] if costs else None, offers=tuple(costs[1:]))
 
 
 def _runner_up(kept: Sequence[Candidate], pick: Candidate | None) -> Candidate | None:
