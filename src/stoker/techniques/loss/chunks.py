@@ -123,10 +123,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """total (fp32) += left @ right, accumulated in fp32 also where the factors are 16-bit."""
+    """total (fp32) += left @ right; on CUDA accumulated in fp32 also where the factors are 16-bit.
+
+    Elsewhere the product of one chunk is rounded to 16 bits first, as an ordinary backward would round it.
+    """
     if left.dtype == torch.float32:
         total.addmm_(left, right)
-    elif total.is_cuda:
-        torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
-    else:
-        total.add_(left @ right)
+        return
+    if total.is_cuda:
+        try:
+            torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
+            return
+        except (TypeError, RuntimeError):  # a torch or a GPU without mixed-width products
+            pass
+    total.add_(left @ right)
