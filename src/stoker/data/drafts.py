@@ -1,7 +1,7 @@
 """Rows of a table as samples before tokenising: texts, raw labels, and what was dropped and why."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -111,6 +111,7 @@ def _draft_classified(job: Job, draft: Draft, positions: Sequence[int], labelled
     pairs = draft.table.columns[compose_name(columns[1])] if len(columns) > 1 else None
     draft.pairs = None if pairs is None else []
     composing = job.data.normalise == "nfc"
+    label_of = _label_reader(job, draft.table) if labelled else None
     for position in positions:
         text = _text(draft, texts[position], position, columns[0], keep=not labelled)
         if text is None:
@@ -121,7 +122,7 @@ def _draft_classified(job: Job, draft: Draft, positions: Sequence[int], labelled
             if found is None:
                 continue
             pair = found
-        label = _label(job, draft.table, position) if labelled else 0
+        label = 0 if label_of is None else label_of(position)
         if label is None:
             draft.drop(MISSING_LABEL)
             continue
@@ -188,15 +189,22 @@ def _not_text(table: Table, position: int, column: str, value: Any) -> DataError
     )
 
 
-def _label(job: Job, table: Table, position: int) -> Any:
-    """The raw label of a row: list of 0/1, class name, or None where a cell is empty."""
-    columns = label_columns(job)
+def _label_reader(job: Job, table: Table) -> Callable[[int], Any]:
+    """Position of a row -> its raw label: list of 0/1, class name, or None where a cell is empty."""
+    names = label_columns(job)
+    columns = [(name, table.columns[compose_name(name)]) for name in names]
     if job.problem == "single_label":
-        return class_name(table.columns[compose_name(columns[0])][position], table.place(position, columns[0]))
-    row: list[int] = []
-    for name in columns:
-        value = zero_or_one(table.columns[compose_name(name)][position], table.place(position, name))
-        if value is None:
-            return None
-        row.append(value)
-    return row
+        name, column = columns[0]
+        return lambda position: class_name(column[position], table.place(position, name))
+
+    def read(position: int) -> Any:
+        row: list[int] = []
+        for name, column in columns:
+            cell = column[position]
+            value = cell if type(cell) is int and 0 <= cell <= 1 else zero_or_one(cell, table.place(position, name))
+            if value is None:
+                return None
+            row.append(value)
+        return row
+
+    return read

@@ -134,7 +134,9 @@ def _build(
     for draft in drafts.values():
         _require_rows(draft)
     labels = _label_space(job, drafts["train"])
-    reports, counts = [], {}
+    reports: list[SplitReport] = []
+    counts: dict[str, EncodeCounts] = {}
+    keys: dict[str, list[int]] = {}
     for name, draft in drafts.items():
         targets = None if labels is None else make_targets(draft, labels, declared=job.data.label_names is not None)
         counts[name] = write_split(
@@ -147,12 +149,13 @@ def _build(
             embedding_rows=rows,
             progress=progress,
         )
-        reports.append(_split_report(draft, counts[name], targets, labels))
+        keys[name] = draft.text_keys()
+        reports.append(_split_report(draft, keys[name], counts[name], targets, labels))
         split = EncodedSplit(folder / f"{name}.arrow", name=name, data_file=str(draft.table.file), num_targets=0)
         require_samples(split, draft.dropped)
     report = DataReport(
         splits=tuple(reports),
-        leaks=count_leaks({name: draft.text_keys() for name, draft in drafts.items()}),
+        leaks=count_leaks(keys),
         seq_len=seq_len,
         multi_label=job.problem == "multi_label",
     )
@@ -191,9 +194,8 @@ def _label_space(job: Job, train: Draft) -> LabelSpace | None:
 
 
 def _split_report(
-    draft: Draft, counts: EncodeCounts, targets: list[Target] | None, labels: LabelSpace | None
+    draft: Draft, keys: list[int], counts: EncodeCounts, targets: list[Target] | None, labels: LabelSpace | None
 ) -> SplitReport:
-    keys = draft.text_keys()
     return SplitReport(
         name=draft.name,
         file=str(draft.table.file),
