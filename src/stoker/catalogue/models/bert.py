@@ -54,7 +54,9 @@ def build(config: ConfigReader, target: Target) -> Shape:
             attention=heads.shape(causal=False),
             input_elements=hidden,
         ),
-        *pooled_head(hidden, target.num_labels, inner=_INNER.get(config.model_type, ("classifier", "dense"))),
+        *pooled_head(
+            hidden, target.num_labels, inner=_INNER.get(config.model_type, ("classifier", "classifier.dense"))
+        ),
     )
     return encoder_shape(config, groups, target)
 

@@ -30,7 +30,7 @@ def build(config: ConfigReader, target: Target) -> Shape:
             attention=encoder_heads(config).shape(causal=False),
             input_elements=hidden,
         ),
-        *pooled_head(hidden, target.num_labels, inner=("classifier", "dense")),
+        *pooled_head(hidden, target.num_labels, inner=("classifier", "classifier.dense")),
     )
     return encoder_shape(config, groups, target)
 

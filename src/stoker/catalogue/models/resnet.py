@@ -38,7 +38,7 @@ def build(config: ConfigReader, target: Target) -> Shape:
             groups.append(_layer_group(f"{name}.others", config, outputs, outputs, new_size, new_size, depth - 1))
         inputs, size = outputs, new_size
     last = keeps("last_relu", "activation_input", inputs * size * size)
-    groups.append(image_head("classifier", inputs, target.num_labels, last))
+    groups.append(image_head("classifier.1", inputs, target.num_labels, last))
     return image_shape(tuple(groups), target, width=inputs, layers=sum(depths), edge=edge)
 
 

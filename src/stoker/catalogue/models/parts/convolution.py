@@ -40,9 +40,9 @@ def down(size: int, kernel: int, stride: int, padding: int) -> int:
 
 
 def image_head(name: str, width: int, num_labels: int, extra: Part | None = None) -> ModuleGroup:
-    """Pooling, whatever `extra` adds, and the labels."""
-    return group(name, "head", dense(name, width, num_labels, bias=True) + keeps("pooled", "other", width)
-                 + kernels(1) + (extra or Part()))  # fmt: skip
+    """Pooling, whatever `extra` adds, and the labels; `name` is the linear's."""
+    part = dense(name, width, num_labels, bias=True) + keeps("pooled", "other", width) + kernels(1)
+    return group("classifier", "head", part + (extra or Part()))
 
 
 def image_shape(groups: tuple[ModuleGroup, ...], target: Target, *, width: int, layers: int, edge: int) -> Shape:

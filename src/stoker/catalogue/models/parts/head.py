@@ -41,6 +41,6 @@ def pooled_head(
     group_name, linear_name = inner
     first = dense(linear_name, width, width, bias=True) + keep_last + kernels(1)
     if group_name == "classifier":  # both layers in one module
-        return (group("classifier", "head", first + dense("out_proj", width, num_labels, bias=True)),)
+        return (group("classifier", "head", first + dense("classifier.out_proj", width, num_labels, bias=True)),)
     last = dense("classifier", width, num_labels, bias=True) + dropout("classifier", 0.0, drop)
     return (group(group_name, "head", first), group("classifier", "head", last))
