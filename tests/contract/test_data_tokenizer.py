@@ -110,3 +110,17 @@ def test_byte_level_bpe_and_its_chat_template(tmp_path: Path) -> None:
         whole = theirs.apply_chat_template(chat, add_generation_prompt=prompt, return_dict=True)["input_ids"]
         assert encoded.ids == list(whole)
     assert [ours.decode(ids(ours, [t], 512)[0]) for t in TEXTS[1:3]] == list(TEXTS[1:3])
+
+
+@pytest.mark.slow
+def test_lengths_of_the_real_comments(shared: Path) -> None:
+    """108,429 comments with the real vocabulary. The longest, the median and the mean as AutoTokenizer measured them
+    on 2026-11-30 (transformers 5.24); ../shared/README.md rounds another sample of the same data (18.6; 15; 458)."""
+    import pyarrow.parquet as pq
+
+    table = pq.ParquetFile(shared / "data" / "text" / "hate_ko_open.parquet").read(columns=["text"])
+    tokenizer = load_tokenizer(shared / "data" / "text" / "kcelectra")
+    lengths = sorted(length for _encoding, length in tokenizer.encode(table.column(0).to_pylist(), seq_len=128))
+    assert len(lengths) == 108_429
+    assert (lengths[len(lengths) // 2], lengths[-1]) == (15, 458)
+    assert sum(lengths) / len(lengths) == pytest.approx(18.022, abs=0.001)

@@ -9,7 +9,8 @@ from data_samples import small_model, write_job, write_rows
 from stoker.core.errors import DataError
 from stoker.data.image_files import check_images
 from stoker.data.images import ImageSplit
-from stoker.data.prepare import prepare_data, prepare_rows
+from stoker.data.prepare import prepare_data
+from stoker.data.prepare_images import prediction_images
 from stoker.data.prepared import PreparedData
 from stoker.data.profile import quick_profile
 
@@ -114,5 +115,5 @@ def test_layouts_that_are_none(tmp_path: Path) -> None:
 def test_prediction_takes_a_folder_or_one_file(tmp_path: Path) -> None:
     write_images(tmp_path / "img")
     job = write_job(tmp_path, {"train": "img"}, task="image_classification")
-    assert prepare_rows(job, small_model(), tmp_path / "img", tmp_path).num_samples == 8
-    assert prepare_rows(job, small_model(), tmp_path / "img" / "dog" / "0.jpg", tmp_path).num_samples == 1
+    assert prediction_images(job, tmp_path / "img").num_samples == 8
+    assert prediction_images(job, tmp_path / "img" / "dog" / "0.jpg").num_samples == 1

@@ -13,7 +13,7 @@ from stoker.core.errors import DataError
 from stoker.core.estimate import Source
 from stoker.core.job import Job
 from stoker.data.encoded import EncodedSplit
-from stoker.data.prepare import prepare_data, prepare_rows
+from stoker.data.prepare import prepare_data
 from stoker.data.prepared import PreparedData
 
 CLASSES: dict[str, Any] = {"train": "train.jsonl", "text": "text", "labels": "label"}
@@ -177,13 +177,6 @@ def test_pairs_have_segments(tmp_path: Path) -> None:
     rows = [{"text": "good", "other": "bad day", "label": 0}, {"text": "the film", "other": "a", "label": 1}]
     data = prepared(tmp_path, rows, {**CLASSES, "text_pair": "other"})
     assert train(data).has_type_ids and list(train(data).type_ids(0)) == [0, 0, 0, 1, 1, 1]
-
-
-def test_prediction_keeps_every_row(tmp_path: Path) -> None:
-    job = job_of(tmp_path, TWO)
-    file = write_rows(tmp_path / "new.jsonl", [{"text": "good"}, {"text": ""}, {"text": None}, {"text": "bad"}])
-    split = prepare_rows(job, small_model(), file, tmp_path)
-    assert split.num_samples == 4 and [split.row_number(i) for i in range(4)] == [1, 2, 3, 4]
 
 
 def test_workers_after_tokenising_neither_hang_nor_warn(tmp_path: Path) -> None:

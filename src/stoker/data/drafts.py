@@ -83,46 +83,35 @@ def text_columns(job: Job) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-def draft_rows(
-    job: Job,
-    table: Table,
-    positions: Sequence[int],
-    name: str,
-    tokenizer: TextTokenizer | None,
-    *,
-    labelled: bool = True,
-) -> Draft:
-    """The samples of `table` at `positions`. Raises DataError ST111 or ST120 at the row that holds a wrong value.
-
-    With `labelled` False (prediction) nothing is dropped: an empty text is a sample too.
-    """
+def draft_rows(job: Job, table: Table, positions: Sequence[int], name: str, tokenizer: TextTokenizer | None) -> Draft:
+    """The samples of `table` at `positions`. Raises DataError ST111 or ST120 at the row that holds a wrong value."""
     draft = Draft(name=name, table=table, num_rows=len(positions))
     if job.task == "causal_lm":
         draft.samples = []
         _draft_causal(job, draft, positions, tokenizer)
         return draft
-    _draft_classified(job, draft, positions, labelled)
+    _draft_classified(job, draft, positions)
     return draft
 
 
-def _draft_classified(job: Job, draft: Draft, positions: Sequence[int], labelled: bool) -> None:
+def _draft_classified(job: Job, draft: Draft, positions: Sequence[int]) -> None:
     columns = text_columns(job)
     texts = draft.table.columns[compose_name(columns[0])]
     pairs = draft.table.columns[compose_name(columns[1])] if len(columns) > 1 else None
     draft.pairs = None if pairs is None else []
     composing = job.data.normalise == "nfc"
-    label_of = _label_reader(job, draft.table) if labelled else None
+    label_of = _label_reader(job, draft.table)
     for position in positions:
-        text = _text(draft, texts[position], position, columns[0], keep=not labelled)
+        text = _text(draft, texts[position], position, columns[0])
         if text is None:
             continue
         pair = ""
         if pairs is not None:
-            found = _text(draft, pairs[position], position, columns[1], keep=not labelled)
+            found = _text(draft, pairs[position], position, columns[1])
             if found is None:
                 continue
             pair = found
-        label = 0 if label_of is None else label_of(position)
+        label = label_of(position)
         if label is None:
             draft.drop(MISSING_LABEL)
             continue
@@ -165,16 +154,14 @@ def _draft_causal(job: Job, draft: Draft, positions: Sequence[int], tokenizer: T
             draft.samples.append(sample)
 
 
-def _text(draft: Draft, value: Any, position: int, column: str, *, keep: bool = False) -> str | None:
-    """The text of a cell, or None after counting why the row is dropped; `keep`: an empty one is ''."""
+def _text(draft: Draft, value: Any, position: int, column: str) -> str | None:
+    """The text of a cell, or None after counting why the row is dropped."""
     if value is None or (isinstance(value, float) and is_missing(value)):
-        if keep:
-            return ""
         draft.drop(MISSING_TEXT)
         return None
     if not isinstance(value, str):
         raise _not_text(draft.table, position, column, value)
-    if not keep and not value.strip():
+    if not value.strip():
         draft.drop(EMPTY_TEXT)
         return None
     return value

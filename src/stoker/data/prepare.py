@@ -13,22 +13,21 @@ from stoker.core.job import Job
 from stoker.core.plan import ResolvedModel
 from stoker.core.profile import DataProfile, lengths_from_samples
 from stoker.data.cache import cache_key, open_or_build
-from stoker.data.drafts import Draft, draft_rows, text_columns
+from stoker.data.drafts import Draft
 from stoker.data.encode import EncodeCounts, Progress, count_labels, make_targets, require_vocabulary, write_split
 from stoker.data.encoded import EncodedSplit, require_samples
 from stoker.data.files import hash_file, regular_file, resolve_path
 from stoker.data.hub import local_source
 from stoker.data.labels import LabelSpace, Target, label_columns, require_two_values, space_of_classes
 from stoker.data.overlap import count_conflicts, count_duplicates, count_leaks
-from stoker.data.prepared import PreparedData, Split
+from stoker.data.prepared import PreparedData
 from stoker.data.profile_store import remember_profile
 from stoker.data.report import DataReport, SplitReport, notices_of, token_stats
 from stoker.data.seq_limit import embedding_rows, resolve_seq_len
 from stoker.data.splits import SPLITS, read_splits
-from stoker.data.table import read_table
 from stoker.data.tokenizer import TextTokenizer, require_tokenizer, settle_parallelism
 
-__all__ = ["PreparedData", "prepare_data", "prepare_rows"]
+__all__ = ["PreparedData", "prepare_data"]
 
 _VERSION = 1
 
@@ -79,32 +78,6 @@ def prepare_data(job: Job, model: ResolvedModel, *, progress: Progress | None = 
         seq_len=seq_len,
         reused=entry.reused,
     )
-
-
-def prepare_rows(job: Job, model: ResolvedModel, file: Path | str, folder: Path) -> Split:
-    """The rows of another `file` for prediction: every row a sample, in order, without labels.
-
-    Text is tokenised into `folder` (which the caller owns). Raises DataError as prepare_data does.
-    """
-    if job.task == "image_classification":
-        from stoker.data.prepare_images import prediction_images
-
-        return prediction_images(job, Path(file))
-    tokenizer = require_tokenizer(job, model)
-    table = read_table(Path(file), text_columns(job), encoding=job.data.encoding)
-    draft = draft_rows(job, table, range(table.num_rows), "predict", tokenizer, labelled=False)
-    target = folder / "predict.arrow"
-    write_split(
-        target,
-        draft,
-        None,
-        None,
-        tokenizer,
-        seq_len=resolve_seq_len(job, model.config),
-        embedding_rows=embedding_rows(model.config),
-    )
-    settle_parallelism()
-    return EncodedSplit(target, name="predict", data_file=str(file), num_targets=0)
 
 
 def _data_files(job: Job) -> list[Path]:
