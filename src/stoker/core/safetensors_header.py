@@ -91,7 +91,12 @@ def check_tensor_name(name: str) -> None:
     """Raises ValueError for a name that is empty, endless, path-like, or holds control or markup characters."""
     if not name or len(name) > _MAX_NAME:
         raise ValueError(f"a tensor name of {len(name)} characters")
-    if ".." in name or name.startswith(("~", "__metadata__")) or not name.isprintable() or not _FORBIDDEN.isdisjoint(name):
+    if (
+        ".." in name
+        or name.startswith(("~", "__metadata__"))
+        or not name.isprintable()
+        or not _FORBIDDEN.isdisjoint(name)
+    ):
         raise ValueError(f"tensor name {name!r:.80}")
 
 

@@ -80,22 +80,4 @@ CODES: tuple[Code, ...] = (
         N_("The key tokenizer names a file or folder that is not here."),
         N_("Name a folder with tokenizer.json or vocab.txt, relative to the job file."),
     ),
-    Code(
-        "ST280",
-        N_("no layers to recompute"),
-        N_("Recompute works block by block, and the model shows no list of blocks."),
-        N_("Set run.recompute: none."),
-    ),
-    Code(
-        "ST281",
-        N_("nothing to adapt"),
-        N_("No linear layer of the model matches tune.targets, so that LoRA would train nothing."),
-        N_("Use all-linear or names of linears inside the blocks; a convolutional network needs tune.method: full."),
-    ),
-    Code(
-        "ST282",
-        N_("nothing to freeze"),
-        N_("A prefix under tune.freeze is the name of no module of the model."),
-        N_("Use module names such as embeddings or encoder.layer.0; the message lists the top ones."),
-    ),
 )

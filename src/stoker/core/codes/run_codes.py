@@ -49,12 +49,6 @@ CODES: tuple[Code, ...] = (
         N_("Plan with hardware.num_gpus: 1: accumulation keeps the global batch, and so the learning curve."),
     ),
     Code(
-        "ST409",
-        N_("image folder and labels"),
-        N_("The images of a batch could not be turned into tensors of one size."),
-        N_("`stoker check JOB` names the file."),
-    ),
-    Code(
         "ST410",
         N_("weights missing"),
         N_("The model folder has no model.safetensors, or its index names a shard that is not there."),
