@@ -86,4 +86,4 @@ def test_download_offline_is_a_clear_error(job_file: Path, capsys: pytest.Captur
 
 
 def test_text_of_the_data_cannot_steer_the_terminal() -> None:
-    assert visible("a\x1b[31mb\nc\u202e") == "a·[31mb↵c·"
+    assert visible("a\x1b[31mb\nc\u202e") == "a·[31mb¶c·"

@@ -87,7 +87,11 @@ class _Teller:
 
     def __call__(self, split: str, done: int, total: int) -> None:
         if self._live:
-            sys.stderr.write("\r" + _("tokenising {split}: {done:,} of {total:,}").format(**locals()) + "\x1b[K")
+            sys.stderr.write(
+                "\r"
+                + _("tokenising {split}: {done:,} of {total:,}").format(split=split, done=done, total=total)
+                + "\x1b[K"
+            )
             sys.stderr.flush()
 
     def close(self) -> None:
@@ -180,8 +184,8 @@ def _example(example: "Example") -> str:
 
 
 def visible(text: str) -> str:
-    """`text` that cannot steer a terminal: control characters become a dot, line breaks an arrow."""
-    kept = ("↵" if char == "\n" else char if char.isprintable() else "·" for char in text)
+    """`text` that cannot steer a terminal: control characters become a dot, line breaks a pilcrow (both are in cp949)."""
+    kept = ("¶" if char == "\n" else char if char.isprintable() else "·" for char in text)
     return "".join(kept)
 
 

@@ -10,7 +10,7 @@ from stoker.cli.options import JsonOption, LangOption
 from stoker.core.i18n import _
 
 TaskName = Literal["causal_lm", "text_classification", "image_classification"]
-PathArgument = Annotated[Path, typer.Argument(help=_("file to write, or the folder for job.yaml"), metavar="[PATH]")]
+PathArgument = Annotated[Path, typer.Argument(help=_("file to write, or the folder for job.yaml"), metavar="PATH")]
 TaskOption = Annotated[TaskName, typer.Option("--task", help=_("what the starter trains"))]
 ForceOption = Annotated[bool, typer.Option("--force", help=_("overwrite a file that is there"))]
 SchemaOption = Annotated[bool, typer.Option("--schema", help=_("print the JSON schema of job files, write nothing"))]

@@ -75,6 +75,7 @@ def write_split(
             writer.add(
                 ids=ids,
                 row=draft.table.row_numbers[draft.rows[i]],
+                uncut=length,
                 types=types,
                 mask=mask if mask is not None else b"\x01" * len(ids),
                 target=None if targets is None else targets[i],

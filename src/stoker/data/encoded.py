@@ -27,6 +27,7 @@ class _Chunk:
     types: Any
     targets: Any
     rows: Any
+    uncut: Any
 
 
 class EncodedSplit:
@@ -86,6 +87,11 @@ class EncodedSplit:
         chunk, where = self._find(i)
         return int(chunk.rows[where])
 
+    def uncut_length(self, i: int) -> int:
+        """Tokens of sample `i` before the cut at seq_len."""
+        chunk, where = self._find(i)
+        return int(chunk.uncut[where])
+
     def place(self, i: int) -> str:
         """`file:row` of sample `i`, for errors."""
         return f"{self.data_file}:{self.row_number(i)}"
@@ -130,6 +136,7 @@ def _views(batch: Any, num_targets: int) -> _Chunk:
         types=_flat(batch.column("types").values, "B") if "types" in names else None,
         targets=targets,
         rows=_flat(batch.column("row"), "q"),
+        uncut=_flat(batch.column("uncut"), "q"),
     )
 
 
@@ -179,7 +186,7 @@ class SplitWriter:
     def __init__(self, path: Path, *, num_targets: int | None, wide: bool, masked: bool, typed: bool) -> None:
         import pyarrow as pa
 
-        fields = [("ids", pa.large_list(pa.int32())), ("row", pa.int64())]
+        fields = [("ids", pa.large_list(pa.int32())), ("row", pa.int64()), ("uncut", pa.int64())]
         if masked:
             fields.append(("mask", pa.large_list(pa.uint8())))
         if typed:
@@ -192,7 +199,7 @@ class SplitWriter:
         self._pending: dict[str, list[Any]] = {name: [] for name, _type in fields}
 
     def add(self, **values: Any) -> None:
-        """One sample: ids, row, and what else the schema has (mask, types, target)."""
+        """One sample: ids, row, uncut, and what else the schema has (mask, types, target)."""
         for name, column in self._pending.items():
             column.append(values[name])
         if len(self._pending["row"]) == CHUNK:

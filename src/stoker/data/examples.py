@@ -26,7 +26,7 @@ def render_examples(data: PreparedData, count: int) -> tuple[Example, ...]:
             )
             for i in chosen
         )
-    return tuple(_example(data.train, i, data.tokenizer, data.labels, data.seq_len or 0) for i in chosen)
+    return tuple(_example(data.train, i, data.tokenizer, data.labels) for i in chosen)
 
 
 def _chosen(lengths: Sequence[int], count: int) -> list[int]:
@@ -37,13 +37,13 @@ def _chosen(lengths: Sequence[int], count: int) -> list[int]:
     return list(dict.fromkeys(wanted))[: min(count, total)]
 
 
-def _example(split: EncodedSplit, i: int, tokenizer: TextTokenizer, labels: LabelSpace | None, seq_len: int) -> Example:
+def _example(split: EncodedSplit, i: int, tokenizer: TextTokenizer, labels: LabelSpace | None) -> Example:
     ids = [int(token) for token in split.token_ids(i)]
     mask = [bool(flag) for flag in split.loss_mask(i)] if labels is None else [False] * len(ids)
     return Example(
         row=split.row_number(i),
         num_tokens=len(ids),
-        cut=len(ids) >= seq_len,
+        cut=split.uncut_length(i) > len(ids),
         segments=tuple(_segments(ids, mask, tokenizer)),
         labels=labels.words(split.target(i)) if labels is not None else (),
     )

@@ -29,7 +29,7 @@ from stoker.data.tokenizer import TextTokenizer, require_tokenizer, settle_paral
 
 __all__ = ["PreparedData", "prepare_data"]
 
-_VERSION = 1
+_VERSION = 2
 
 
 def prepare_data(job: Job, model: ResolvedModel, *, progress: Progress | None = None) -> PreparedData:
