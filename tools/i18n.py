@@ -2,7 +2,8 @@
 
 `python tools/i18n.py update`   find the strings, bring stoker.pot and every .po up to date, compile
 `python tools/i18n.py check`    exit 1 where a string is untranslated, a placeholder differs, or a .mo is stale
-`python tools/i18n.py missing`  the untranslated strings as JSON, for a translator
+`python tools/i18n.py missing`  the untranslated strings as JSON, for a translator: {language: [string, ...]}
+`python tools/i18n.py fill FILE` take translations from a JSON file: {language: {string: translation}}
 
 Strings are the literals inside `_()` and `N_()`, and the `doc=` sentences of job-file keys. Babel is needed here
 only; at run time the standard library's gettext reads the compiled catalogue.
@@ -148,11 +149,28 @@ def problems(po: Path) -> list[str]:
     return found + [f"the .mo is stale: {text!r}" for text in stale]
 
 
+def fill(file: Path) -> None:
+    """Translations of a JSON file into the .po files. Raises KeyError for a string that is not in the source."""
+    given: dict[str, dict[str, str]] = json.loads(file.read_text(encoding="utf-8"))
+    update()
+    for po in po_files():
+        catalog = read_catalog(po)
+        for text, translation in given.get(po.parts[-3], {}).items():
+            message = catalog.get(text)
+            if message is None:
+                raise KeyError(text)
+            message.string = translation
+        _write(catalog, po)
+        compile_catalog(po)
+
+
 def main(arguments: list[str]) -> int:
-    """The three commands of the module's first paragraph."""
+    """The commands of the module's first paragraph."""
     command = arguments[0] if arguments else ""
     if command == "update":
         update()
+    elif command == "fill" and len(arguments) == 2:
+        fill(Path(arguments[1]))
     elif command == "missing":
         print(json.dumps({po.parts[-3]: untranslated(po) for po in po_files()}, ensure_ascii=False, indent=1))
     elif command == "check":
