@@ -16,9 +16,10 @@ def main() -> None:
         done = subprocess.run([*COMMAND, language], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
         file = ROOT / name
         old = file.read_text(encoding="utf-8")
-        new, count = _SHOWN_PLAN.subn(lambda m, plan=done.stdout.rstrip(): m[1] + plan + m[2], old, count=1)
-        if count != 1:
+        shown = _SHOWN_PLAN.search(old)
+        if shown is None:
             sys.exit(f"{name} names no plan")
+        new = old[: shown.end(1)] + done.stdout.rstrip() + old[shown.start(2) :]
         file.write_text(new, encoding="utf-8")
 
 
