@@ -26,11 +26,11 @@ ELECTRA = {
 }  # fmt: skip
 LLAMA = {
     "family": "llama", "vocab_size": 32, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64,
+    "num_key_value_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64, "initializer_range": 0.1,
 }  # fmt: skip
 VIT = {
     "family": "vit", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
-    "image_size": 16, "patch_size": 4,
+    "image_size": 16, "patch_size": 4, "initializer_range": 0.2,
 }  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def digits_job(folder: Path, **sections: Any) -> dict[str, Any]:
         "model": dict(VIT),
         "task": "image_classification",
         "data": {"train": "images", "eval_frac": 0.25},
-        "train": {"epochs": 4.0, "global_batch_size": 16, "lr": 3e-3},
+        "train": {"epochs": 6.0, "global_batch_size": 16, "lr": 3e-3},
         "run": {"micro_batch_size": 16},
     }
     return merged(job, sections)

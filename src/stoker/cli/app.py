@@ -8,7 +8,9 @@ from stoker.cli.explain import explain
 from stoker.cli.init import init
 from stoker.cli.offers import offers
 from stoker.cli.plan import plan
+from stoker.cli.predict import predict
 from stoker.cli.report import report
+from stoker.cli.run import run
 from stoker.core.i18n import _
 
 
@@ -26,6 +28,8 @@ def build_app() -> typer.Typer:
     app.command(help=_("write a commented starter job.yaml; --schema prints the job file's JSON schema"))(init)
     app.command(help=_("the data as the model will see it, what is odd about it, and what plan then uses"))(check)
     app.command(help=_("memory, time and money on every GPU and strategy that could run the job"))(plan)
+    app.command(help=_("train what the job or the plan says; the same command again resumes"))(run)
+    app.command(help=_("apply a trained model, with its stored thresholds, to new rows"))(predict)
     app.command(help=_("predicted beside measured, metrics and curves of a run; or several runs side by side"))(report)
     app.command(help=_("what GPUs cost where, with date and source; no network"))(offers)
     app.command(help=_("optional parts, this machine and its speed, what to do about them"))(doctor)

@@ -92,8 +92,8 @@ def build_network(
             job.tune.pooling, name=resolved.name, folder=folder, config=resolved.config, weight_names=names
         )
     settings = _hf_config(job, resolved, labels)
-    settings._attn_implementation = attention_name
     kind = _auto_class(job.task, pooled=pooling is not None)
+    settings._attn_implementation = _attention_of(kind, settings, attention_name)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # transformers' own advice about heads that we make on purpose
         torch.manual_seed(keyed_seed(job.train.seed, 0, 0, "weights"))
@@ -119,6 +119,13 @@ def _auto_class(task: str, *, pooled: bool) -> Any:
     if task == "image_classification":
         return transformers.AutoModelForImageClassification
     return transformers.AutoModel if pooled else transformers.AutoModelForSequenceClassification
+
+
+def _attention_of(kind: Any, settings: Any, wanted: str) -> str:
+    """`wanted`, or eager where the architecture has no such kernel: convolutions have none, some encoders only one."""
+    architecture = kind._model_mapping.get(type(settings), None)
+    has = {"sdpa": "_supports_sdpa", "flash_attention_2": "_supports_flash_attn"}.get(wanted)
+    return wanted if has is None or getattr(architecture, has, False) else "eager"
 
 
 def _hf_config(job: Job, resolved: ResolvedModel, labels: Sequence[str]) -> Any:

@@ -80,6 +80,8 @@ def export_model(
     network = _merged(built.model) if adapter and merge else built.network
     if adapter and not merge:
         built.model.save_pretrained(temporary)  # type: ignore[operator]
+        if isinstance(network, PooledClassifier):
+            save_file(network.head_state(), str(temporary / HEAD_NAME))
     else:
         _save_network(network, temporary)
     if tokenizer is not None:
@@ -103,8 +105,7 @@ def _merged(model: Any) -> torch.nn.Module:
 def _save_network(network: torch.nn.Module, folder: Path) -> None:
     if isinstance(network, PooledClassifier):
         network.encoder.save_pretrained(folder)  # type: ignore[operator]
-        head = {name: tensor.detach().cpu().contiguous() for name, tensor in network.classifier.state_dict().items()}
-        save_file(head, str(folder / HEAD_NAME))
+        save_file(network.head_state(), str(folder / HEAD_NAME))
     else:
         network.save_pretrained(folder)  # type: ignore[operator]
 

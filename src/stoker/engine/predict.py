@@ -190,7 +190,7 @@ def _causal_table(data: DataSpec, path: Path, encoding: str | None) -> tuple[Tab
 
 
 def _generate(trained: TrainedModel, tokenizer: TextTokenizer, prompt: Sequence[int], max_new_tokens: int) -> str:
-    """Greedy continuation, without special tokens."""
+    """Greedy continuation up to the end-of-text token, without special tokens."""
     model: Any = trained.model
     ids = torch.tensor([list(prompt)], device=trained.device)
     with torch.inference_mode():
@@ -202,7 +202,10 @@ def _generate(trained: TrainedModel, tokenizer: TextTokenizer, prompt: Sequence[
             pad_token_id=tokenizer.pad_id,
             eos_token_id=tokenizer.special_id("eos"),
         )
-    return str(tokenizer.backend.decode(output[0, len(prompt) :].tolist(), skip_special_tokens=True)).strip()
+    ids_out = output[0, len(prompt) :].tolist()
+    end = tokenizer.special_id("eos")
+    kept = ids_out[: ids_out.index(end)] if end in ids_out else ids_out
+    return str(tokenizer.backend.decode(kept, skip_special_tokens=True)).strip()
 
 
 def _perplexity(

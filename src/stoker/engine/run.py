@@ -20,11 +20,13 @@ from stoker.core.plan import Plan
 from stoker.core.plan_io import plan_to_json, write_plan
 from stoker.core.record import RunRecord
 from stoker.core.record_io import read_record
+from stoker.data.prepared import PreparedData
 from stoker.engine import preflight
 from stoker.engine.assemble import Parts, open_session, prepare_parts
 from stoker.engine.checkpoint import RunLock, find_resume, open_checkpoint
 from stoker.engine.evaluate import default_thresholds
 from stoker.engine.export import MODEL_DIR, export_model, model_notes
+from stoker.engine.head_start import fit_head
 from stoker.engine.loop import Loop
 from stoker.engine.memory import host_rss_bytes
 from stoker.engine.progress import Progress
@@ -88,7 +90,7 @@ def _train(
     if not (out_dir / PLAN_NAME).is_file():
         write_plan(plan, out_dir / PLAN_NAME)
     session = open_session(plan, parts, out_dir, lock, record, progress)
-    progressed = _resume(session)
+    progressed = _resume(session, parts.data)
     _before_first_step(session, progressed)
     progress.start(
         total_steps=session.total_steps,
@@ -109,11 +111,12 @@ def _train(
     session.trackers.close()
 
 
-def _resume(session: Session) -> Progressed:
+def _resume(session: Session, data: PreparedData) -> Progressed:
     scan = find_resume(session.out_dir)
     for rejected in scan.rejected:
         session.warn("ST427", _("{name} is not used: {reason}").format(name=rejected.path.name, reason=rejected.reason))
     if scan.newest is None:
+        fit_head(session, data)
         return Progressed()
     progressed = restore(
         scan.newest,

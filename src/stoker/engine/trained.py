@@ -99,7 +99,7 @@ def _pooled(folder: Path, notes: Mapping[str, Any]) -> torch.nn.Module:
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
     model = PooledClassifier(encoder, len(notes["labels"]), notes["pooling"], 0.0)
-    model.classifier.load_state_dict(load_file(str(folder / HEAD_NAME)))
+    model.load_head_state(load_file(str(folder / HEAD_NAME)))
     return model
 
 
@@ -120,4 +120,6 @@ def _with_adapter(folder: Path, notes: Mapping[str, Any]) -> torch.nn.Module:
     built = build_model(plan.job, plan.model, config, list(notes["labels"]))
     weights = load_peft_weights(str(folder), device="cpu")
     set_peft_model_state_dict(built.model, weights)
+    if isinstance(built.network, PooledClassifier):
+        built.network.load_head_state(load_file(str(folder / HEAD_NAME)))
     return built.model
