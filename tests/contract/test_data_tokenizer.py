@@ -124,3 +124,25 @@ def test_lengths_of_the_real_comments(shared: Path) -> None:
     assert len(lengths) == 108_429
     assert (lengths[len(lengths) // 2], lengths[-1]) == (15, 458)
     assert sum(lengths) / len(lengths) == pytest.approx(18.022, abs=0.001)
+
+
+def test_files_that_only_transformers_reads(tmp_path: Path) -> None:
+    """vocab.json with merges.txt, as older GPT-2 folders have: made by AutoTokenizer, then the same ids."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=alphabet, special_tokens=["<|endoftext|>"], show_progress=False
+    )
+    backend.train_from_iterator(TEXTS, trainer)
+    backend.model.save(str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}), encoding="utf-8")
+    ours = load_tokenizer(tmp_path)
+    assert ours.decode(ids(ours, TEXTS[1:2], 512)[0]) == TEXTS[1]
+    from transformers import AutoTokenizer
+
+    theirs = AutoTokenizer.from_pretrained(str(tmp_path))
+    assert ids(ours, TEXTS, 512) == theirs(list(TEXTS))["input_ids"]
+    assert ours.special_id("eos") == theirs.eos_token_id

@@ -184,7 +184,7 @@ def _example(example: "Example") -> str:
 
 
 def visible(text: str) -> str:
-    """`text` that cannot steer a terminal: control characters become a dot, line breaks a pilcrow (both are in cp949)."""
+    """`text` that cannot steer a terminal: control characters become a dot, line breaks a pilcrow (cp949 has both)."""
     kept = ("¶" if char == "\n" else char if char.isprintable() else "·" for char in text)
     return "".join(kept)
 

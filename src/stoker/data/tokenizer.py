@@ -168,7 +168,8 @@ def load_tokenizer(path: Path) -> TextTokenizer:
 
             backend = bert_tokenizer(regular_file(main), config, special, _read_json(folder / "added_tokens.json"))
         else:
-            backend = _through_transformers(folder)
+            backend, known = _through_transformers(folder)
+            special = {**known, **special}
     except DataError:
         raise
     except Exception as error:  # the library raises plain Exception for any broken file
@@ -261,7 +262,8 @@ def _is_bert_like(folder: Path, config: Mapping[str, Any]) -> bool:
     return any(name in kind for name in _BERT_LIKE) and "japanese" not in kind
 
 
-def _through_transformers(folder: Path) -> Any:
+def _through_transformers(folder: Path) -> tuple[Any, dict[str, str]]:
+    """(backend, special tokens by name): what only the model's tokenizer class knows."""
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
@@ -280,4 +282,5 @@ def _through_transformers(folder: Path) -> Any:
             place=str(folder),
             fix=_("give the folder a tokenizer.json"),
         )
-    return backend
+    names = {name: str(getattr(made, name)) for name in _SPECIAL if getattr(made, name, None) is not None}
+    return backend, names
