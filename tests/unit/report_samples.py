@@ -189,7 +189,7 @@ def write_record(
         "plan": plan_to_json(of_plan or plan()),
         "versions": {"stoker": "0.1.0", "torch": "2.13.0"},
         "hardware": {"name": "L4", "dram_bytes": 25_000_000_000},
-        "started_at": "2026-11-30T12:00:00Z",
+        "date": "2026-11-30",
         **(header or {}),
     }
     rows = [head, *({"kind": kind, **encode(line)} for kind, line in (finished_lines() if lines is None else lines))]

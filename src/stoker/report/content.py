@@ -96,7 +96,7 @@ def _job(summary: RunSummary) -> Section:
     if summary.candidate is not None:
         pairs.append((_("ran as"), f"{summary.candidate.cluster.label}, {summary.candidate.run_config.label}"))
     pairs += [(_("hardware"), _flat(header.get("hardware"))), (_("versions"), _flat(header.get("versions")))]
-    pairs.append((_("started"), str(header.get("started_at", ""))))
+    pairs.append((_("started"), str(header.get("date", ""))))
     return Section(title=_("job"), pairs=pairs)
 
 
