@@ -3,6 +3,7 @@ every task (on the meta device), defaults, names and shapes of linears, tied wei
 autograd keeps for a forward in fp32, within 10 %."""
 
 from collections import Counter
+from typing import Literal
 
 import pytest
 import torch
@@ -24,10 +25,13 @@ from transformers.pytorch_utils import Conv1D
 
 from stoker.catalogue.models import FAMILIES
 from stoker.catalogue.models.api import BundledModel, arch_from_config, bundled_models
-from stoker.core.job import Task
+from stoker.core.job import Task, TuneSpec
+from stoker.core.ledger import untouched
+from stoker.techniques.adapter import ADAPTERS
 
 FAMILY_OF = {model_type: family for family in FAMILIES for model_type in family.model_types}
 MODEL_TYPES = sorted(FAMILY_OF)
+CONVOLUTIONAL = {"resnet", "efficientnet", "convnext", "convnextv2"}
 EAGER_BY_DEFAULT = {"gpt_oss", "gemma2", "deberta-v2", "bloom", "mpt", "falcon"}  # these write their score matrix
 
 
@@ -132,6 +136,20 @@ def test_kept_activations_of_eager_attention(model_type: str) -> None:
     assert declared_bytes(arch, scores=True) == pytest.approx(real, rel=0.1)
 
 
+@pytest.mark.parametrize("targets", ["all-linear", "attention"])
+@pytest.mark.parametrize("model_type", [name for name in MODEL_TYPES if name not in CONVOLUTIONAL])
+def test_adapters_learn_what_the_ledger_says(model_type: str, targets: Literal["all-linear", "attention"]) -> None:
+    lora = next(adapter for adapter in ADAPTERS if adapter.name == "lora")
+    tune = TuneSpec(method="lora", rank=4, targets=targets)
+    for task in tasks_of(model_type):
+        config = shape_of(model_type, dropout=0.0)
+        if model_type == "qwen3_moe":
+            config["mlp_only_layers"] = []  # beside dense layers peft adapts the experts too
+        declared = lora.apply(untouched(arch_of(config, task)), tune).num_trainable
+        model = lora.attach(build(config, task), tune)
+        assert declared == sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
 class CountKernels(TorchDispatchMode):
     """Counts operators that compute, not those that only change a view."""
 
@@ -186,7 +204,7 @@ def test_flops_against_the_flop_counter(model_type: str) -> None:
     assert declared == pytest.approx(counter.get_total_flops(), rel=0.02)
 
 
-@pytest.mark.parametrize("model_type", ["resnet", "efficientnet", "convnext", "convnextv2"])
+@pytest.mark.parametrize("model_type", sorted(CONVOLUTIONAL))
 def test_flops_of_convolutions(model_type: str) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -51,6 +51,7 @@ def attach_low_rank(model: nn.Module, tune: TuneSpec, *, dora: bool) -> nn.Modul
         target_modules=_short_names(model, targets),
         modules_to_save=heads or None,
         use_dora=dora,
+        fan_in_fan_out=any(_is_transposed(model.get_submodule(name)) for name in targets),
         bias="none",
         task_type=kind,
     )
@@ -61,12 +62,21 @@ def attach_low_rank(model: nn.Module, tune: TuneSpec, *, dora: bool) -> nn.Modul
     return wrapped  # type: ignore[no-any-return]
 
 
+def _is_transposed(module: nn.Module) -> bool:
+    """GPT-2's Conv1D: a linear layer whose matrix is stored the other way round."""
+    return type(module).__name__ == "Conv1D"
+
+
+def _is_linear(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) or _is_transposed(module)
+
+
 def _block_linears(model: nn.Module, base: str) -> Iterator[tuple[str, nn.Module]]:
     """(name, linear) of the linears inside repeated layers of the base model."""
     for name, module in model.named_modules():
         inner = below_base(name, base)
         # bitsandbytes' Linear4bit is an nn.Linear too
-        if inner is not None and isinstance(module, nn.Linear) and LAYER.search(inner):
+        if inner is not None and _is_linear(module) and LAYER.search(inner):
             yield name, module
 
 
@@ -102,6 +112,6 @@ def _short_names(model: nn.Module, targets: Sequence[str]) -> list[str]:
     matched = {
         name
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and any(name == s or name.endswith("." + s) for s in suffixes)
+        if _is_linear(module) and any(name == s or name.endswith("." + s) for s in suffixes)
     }
     return suffixes if matched == set(targets) else list(targets)
