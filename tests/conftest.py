@@ -1,11 +1,13 @@
 """Shared fixtures: where `../shared` is, and an English, colourless, offline environment for every test."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from stoker.core.i18n import set_language
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before any torch: see stoker/engine/__init__.py
 _SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
