@@ -10,12 +10,12 @@ from stoker.core.job import EvalSpec, SaveSpec
 from stoker.core.job_checks import save_minutes
 from stoker.core.save_interval import young_daly_interval_s
 
-_LOG_LINES = 200  # about this many step lines a run
+_LOG_LINES = 100  # about this many step lines a run
 _MAX_LOG_STEPS = 50
 
 
 def log_interval(total_steps: int) -> int:
-    """Updates between two step lines: at most 50, and about 200 lines a run."""
+    """Updates between two step lines: at most 50, and about 100 lines a run."""
     return min(_MAX_LOG_STEPS, max(1, total_steps // _LOG_LINES))
 
 

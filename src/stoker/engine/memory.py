@@ -4,6 +4,8 @@ import torch
 
 from stoker.observe.probe import allocator_memory, process_memory, reset_peaks
 
+PROBE = "probe"  # the trial before step 1: a phase of its own, not part of the run's peaks
+
 
 class MemoryWatch:
     """Peaks of a run. On CUDA the allocator's counters; on the CPU the process's peak resident size as allocated."""
@@ -21,10 +23,12 @@ class MemoryWatch:
             allocated, reserved = host_rss_bytes(), None
         else:
             allocated, reserved = allocator.peak_allocated_bytes, allocator.peak_reserved_bytes
-            self.peak_reserved_bytes = max(self.peak_reserved_bytes or 0, reserved)
+            if phase != PROBE:
+                self.peak_reserved_bytes = max(self.peak_reserved_bytes or 0, reserved)
             reset_peaks()
         if allocated is not None:
-            self.peak_allocated_bytes = max(self.peak_allocated_bytes, allocated)
+            if phase != PROBE:
+                self.peak_allocated_bytes = max(self.peak_allocated_bytes, allocated)
             self.phases[phase] = max(self.phases.get(phase, 0), allocated)
         return allocated, reserved
 

@@ -14,6 +14,7 @@ from stoker.core.i18n import _
 from stoker.core.ledger import ModuleGroup
 from stoker.core.run_config import RunConfig
 from stoker.engine.checkpoint import require_space_for_run
+from stoker.engine.memory import PROBE
 from stoker.engine.session import Session
 from stoker.engine.state import model_tensors
 from stoker.techniques.attention import attention
@@ -21,16 +22,9 @@ from stoker.techniques.optimizer import optimizer
 from stoker.techniques.precision import precision
 
 
-def checkpoint_size(
-    num_params: int, num_trainable: int, *, weight_bytes: float, master_bytes: float, state_bytes: float
-) -> int:
-    """Bytes of one checkpoint: weights, and masters and optimizer state of what learns (case 14: 14 B a parameter)."""
-    return round(num_params * weight_bytes + num_trainable * (master_bytes + state_bytes))
-
-
-def optimizer_bytes(name: str, parameters: list[torch.nn.Parameter], *, masters: bool) -> int:
-    """Bytes that the optimizer will hold after its first step: state, and fp32 masters of 16-bit parameters."""
-    total = 0
+def optimizer_bytes(name: str, parameters: list[torch.nn.Parameter], *, masters: bool) -> tuple[int, int]:
+    """(state after the first step, fp32 masters of 16-bit parameters) in bytes."""
+    state = held = 0
     for itemsize in {p.element_size() for p in parameters}:
         count = sum(p.numel() for p in parameters if p.element_size() == itemsize)
         master = 4.0 if masters and itemsize < 4 else 0.0
@@ -41,23 +35,31 @@ def optimizer_bytes(name: str, parameters: list[torch.nn.Parameter], *, masters:
             weight_bytes_per_param=float(itemsize),
             master_bytes_per_param=master,
         )
-        total += optimizer(name).state_bytes(group) + round(master * count)
-    return total
+        state += optimizer(name).state_bytes(group)
+        held += round(master * count)
+    return state, held
 
 
 def check_space(session: Session) -> None:
     """Room for keep + 1 checkpoints on the run folder's mount (case 14). Raises RunError ST450."""
     tensors = model_tensors(session.model, trainable_only=session.trainable_only)
     each = sum(t.numel() * t.element_size() for t in tensors.values())
-    each += _optimizer_bytes_of(session)
+    each += sum(_optimizer_bytes_of(session))
     require_space_for_run(session.out_dir, each, session.job.save.keep)
 
 
-def _optimizer_bytes_of(session: Session) -> int:
+def _optimizer_bytes_of(session: Session) -> tuple[int, int]:
     learning = [p for p in session.model.parameters() if p.requires_grad]
     return optimizer_bytes(
         session.job.train.optimizer, learning, masters=session.candidate.run_config.precision == "bf16"
     )
+
+
+def _bytes_of_second_step(session: Session) -> int:
+    """What lies beside forward and backward from the second step on: optimizer state, fp32 sums of gradients."""
+    narrow = sum(p.numel() for p in session.model.parameters() if p.requires_grad and p.element_size() < 4)
+    accumulates = session.steps.micro_batch_size < session.steps.global_batch_size
+    return _optimizer_bytes_of(session)[0] + (4 * narrow if accumulates else 0)
 
 
 def check_writable(out_dir: Path) -> None:
@@ -119,7 +121,7 @@ def idle_gpus_notice(device: torch.device, world_size: int) -> str | None:
 
 
 def probe_longest(session: Session) -> int | None:
-    """Forward and backward of the fullest micro-batch, then room for the optimizer's state (cases 4 and 8).
+    """Forward and backward of the fullest micro-batch, with what the second step holds beside them (cases 4 and 8).
 
     CUDA only; returns the reserved bytes. Raises RunError ST428 when it does not fit. Weights stay untouched.
     """
@@ -128,10 +130,10 @@ def probe_longest(session: Session) -> int | None:
     micro = session.steps.source.collate(session.steps.longest())
     session.model.train()
     try:
+        held = torch.empty(_bytes_of_second_step(session), dtype=torch.uint8, device=session.device)
         with session.autocast():
             loss = session.objective.loss_sum(session.model, micro.to(session.device))
         torch.autograd.backward(loss * session.updater.loss_factor(max(micro.weight, 1.0)))
-        held = torch.empty(_optimizer_bytes_of(session), dtype=torch.uint8, device=session.device)
         del held, loss
     except torch.cuda.OutOfMemoryError as error:
         raise RunError(
@@ -144,5 +146,6 @@ def probe_longest(session: Session) -> int | None:
         ) from error
     finally:
         session.updater.optimizer.zero_grad(set_to_none=True)
-    _allocated, reserved = session.memory.read("probe")
+    _allocated, reserved = session.memory.read(PROBE)
+    torch.cuda.empty_cache()  # what was held for the optimizer is one block, which it could not use in pieces
     return reserved
