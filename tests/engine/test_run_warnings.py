@@ -2,6 +2,7 @@
 (case 21), fp16 on a CPU with overflow (cases 24, 26), two runs in one folder."""
 
 import csv
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,14 @@ def test_two_runs_in_one_folder_are_refused_with_pid_and_host(folder: Path) -> N
     with RunLock(out), pytest.raises(RunError, match="process") as caught:
         run(plan_here(folder, sentiment_job(folder)), out, progress=Silent())
     assert caught.value.code == "ST453"
+
+
+def test_a_tracker_gets_the_numbers_and_a_missing_one_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorboard")
+    job = sentiment_job(folder, track=["tensorboard"], train={"max_steps": 2}, run={"micro_batch_size": 16})
+    run(plan_here(folder, job), folder / "tracked", progress=Silent())
+    assert list((folder / "tracked" / "tensorboard").glob("events.out.tfevents.*"))
+    monkeypatch.setitem(sys.modules, "trackio", None)  # importing it fails, as where it is not installed
+    job = sentiment_job(folder, track=["trackio"], train={"max_steps": 2})
+    with pytest.raises(RunError, match="ST430"):
+        run(plan_here(folder, job), folder / "untracked", progress=Silent())
