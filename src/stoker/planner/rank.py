@@ -27,10 +27,14 @@ def is_sure(candidate: Candidate) -> bool:
 
 
 def trusted_usd(candidate: Candidate) -> float:
-    """The cost that ranking uses: expected, or the high end of a stale price; infinite without a price."""
-    if candidate.cost is None:
+    """The cost that ranking uses: expected, or at the high end of a stale price; infinite without a price.
+
+    `high_usd` is the longest time at the highest price; only the price's part is a matter of age.
+    """
+    cost, time = candidate.cost, candidate.time
+    if cost is None:
         return float("inf")
-    return candidate.cost.high_usd if candidate.cost.is_stale else candidate.cost.total_usd
+    return cost.high_usd * time.total_s / time.high_s if cost.is_stale else cost.total_usd
 
 
 def _order(candidate: Candidate, *, by_cost: bool) -> tuple[object, ...]:
