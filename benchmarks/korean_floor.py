@@ -68,17 +68,16 @@ def floor(table: pa.Table, labels: list[str]) -> dict[str, float]:
 
 def encoder(args: argparse.Namespace, file: Path, labels: list[str]) -> dict[str, float]:
     """The same rows through `stoker run`; its test metrics, thresholds from validation."""
+    train = {"epochs": args.epochs, "global_batch_size": 32, "seq_len": 64, "lr": args.lr, "head_lr": args.head_lr}
     job = {
         "model": str(args.model.resolve()),
         "task": "text_classification",
         "problem": "multi_label",
         "data": {"train": str(file), "split": "split", "text": "text", "labels": labels},
         "tune": {"method": "full", "pooling": "mean", "freeze": ["embeddings"]},
-        "train": {
-            "epochs": args.epochs, "global_batch_size": 32, "seq_len": 64, "lr": 2e-4, "head_lr": 2e-3, "schedule": "linear",
-        },
+        "train": train,
         "hardware": {"here": True},
-    }  # fmt: skip
+    }
     job_file = args.out / "job.yaml"
     job_file.write_text(json.dumps(job, ensure_ascii=False), encoding="utf-8")
     command = [sys.executable, "-m", "stoker", "run", str(job_file), "--out", str(args.out / "run"), "--json"]
@@ -94,6 +93,8 @@ def main() -> None:
     parser.add_argument("--valid", type=int, default=1500)
     parser.add_argument("--test", type=int, default=4000)
     parser.add_argument("--epochs", type=float, default=3.0)
+    parser.add_argument("--lr", type=float, default=2e-4)
+    parser.add_argument("--head-lr", type=float, default=5e-3)
     parser.add_argument("--floor-only", action="store_true")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,9 @@ def _phi(config: ConfigReader, target: Target) -> Shape:
     drop = config.frac("resid_pdrop")
     block = (
         layer_norm("input_layernorm", hidden)
-        + separate_attention(heads, hidden, qkv_bias=True, output_bias=True, output="self_attn.dense", partial_rotary=True)
+        + separate_attention(
+            heads, hidden, qkv_bias=True, output_bias=True, output="self_attn.dense", partial_rotary=True
+        )
         + plain_mlp(
             ("fc1", "fc2"), hidden, config.size("intermediate_size"), config.text("hidden_act"), own_input=False
         )
