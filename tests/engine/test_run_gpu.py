@@ -87,7 +87,9 @@ def test_language_model_and_images(folder: Path) -> None:
     assert record.end is not None and record.end["metrics"]["accuracy"] > 0.8
 
 
-def test_the_probe_bounds_what_the_run_reserves(folder: Path) -> None:
+def test_the_probe_bounds_what_the_run_reserves(tmp_path: Path) -> None:
+    folder = tmp_path  # a vocabulary of its own: the other tests write theirs into the shared folder
+    write_sentiment(folder)
     model = dict(ELECTRA, hidden_size=256, intermediate_size=1024, num_attention_heads=4, max_position_embeddings=512)
     rows = ["text,good,film", *(f"{'a film was nice ' * (1 + i)},{i % 2},1" for i in range(60))]
     rows.append("the film " * 250 + ",1,0")
