@@ -124,7 +124,9 @@ def smaller_gpu(evaluator: Evaluator, pick: Candidate | None, clusters: Sequence
     if pick is None or pick.cluster.device.kind == "cpu":
         return ""
     devices = {cluster.device.name: cluster.device for cluster in clusters}.values()
-    smaller = [d for d in devices if d.visible_bytes < pick.memory.visible_bytes and d.kind == pick.cluster.device.kind]
+    # two 80 GB products differ by their driver's share: smaller means a class smaller
+    limit = 0.9 * pick.memory.visible_bytes
+    smaller = [d for d in devices if d.visible_bytes < limit and d.kind == pick.cluster.device.kind]
     if smaller:
         device = max(smaller, key=lambda d: d.visible_bytes)
         return _("A smaller GPU: {text}.").format(text=what_would_fit(evaluator, device))
