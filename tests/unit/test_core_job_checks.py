@@ -36,7 +36,17 @@ def test_the_plain_jobs_pass(tmp_path: Path, job: dict) -> None:  # type: ignore
         (CAUSAL, "problem=multi_label", "problem=single_label", "problem"),
         (CAUSAL, "eval.metric=f1_macro", "eval.metric=perplexity", "eval.metric"),
         (TEXT, "eval.metric=perplexity", "eval.metric=lrap", "eval.metric"),
-        (IMAGE, "tune.pooling=last", "tune.pooling=mean", "tune.pooling"),
+        (IMAGE, "tune.pooling=last", "tune.pooling=auto", "tune.pooling"),
+        (IMAGE, "data.text=body", "data.text=", "data.text"),
+        (IMAGE, "train.seq_len=64", "train.image_size=64", "train.seq_len"),
+        (CAUSAL, "data.text_pair=other", "data.text_pair=", "data.text_pair"),
+        (TEXT, "data.template='{text}'", "data.text_pair=other", "data.template"),
+        (TEXT, "data.loss_on=all", "data.loss_on=response", "data.loss_on"),
+        (TEXT, "data.image=path", "data.image=", "data.image"),
+        (TEXT, "train.image_size=224", "train.seq_len=224", "train.image_size"),
+        (CAUSAL, "train.head_lr=0.1", "train.lr=0.1", "train.head_lr"),
+        (TEXT, "run.loss=chunked", "run.loss=eager", "run.loss"),
+        (CAUSAL, "run.workers=4", "run.workers=0", "run.workers"),
         (TEXT, "tune={merge: true}", "tune={merge: true, method: lora}", "tune"),
         (CAUSAL, "train.class_weights=balanced", "train.class_weights=none", "train.class_weights"),
         (CAUSAL, "data.labels=label", "data.labels=", "data.labels"),
@@ -106,6 +116,10 @@ def test_the_batch_message_proposes_a_size_that_works(tmp_path: Path) -> None:
 )
 def test_save_minutes(text: str, minutes: float | None) -> None:
     assert save_minutes(text) == minutes
+
+
+def test_test_data_needs_no_validation_data(tmp_path: Path) -> None:
+    assert read(tmp_path, TEXT, "data.test=c.csv").data.test == "c.csv"
 
 
 def test_auto_metric_follows_the_task(tmp_path: Path) -> None:

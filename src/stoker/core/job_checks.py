@@ -1,18 +1,35 @@
 """Combinations of keys that cannot work, each a function. All need nothing but the job itself."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from stoker.core.errors import JobFileError
 from stoker.core.i18n import _
-from stoker.core.job import Job, ParallelSpec
+from stoker.core.job import Job, ParallelSpec, Task
 
 Places = Callable[..., str]
 Problem = tuple[tuple[str, ...], str, str]
+_TEXT: tuple[Task, ...] = ("causal_lm", "text_classification")
+_CLASSES: tuple[Task, ...] = ("text_classification", "image_classification")
+# keys that only some tasks read: which ones, and the value that says nothing
+_TASKS_OF_KEYS: Mapping[tuple[str, str], tuple[tuple[Task, ...], object]] = {
+    ("data", "text"): (_TEXT, None),
+    ("data", "text_pair"): (("text_classification",), None),
+    ("data", "template"): (("causal_lm",), None),
+    ("data", "loss_on"): (("causal_lm",), "response"),
+    ("data", "image"): (("image_classification",), None),
+    ("tune", "pooling"): (("text_classification",), "auto"),
+    ("train", "seq_len"): (_TEXT, None),
+    ("train", "image_size"): (("image_classification",), None),
+    ("train", "head_lr"): (_CLASSES, None),
+    ("train", "class_weights"): (_CLASSES, "none"),
+    ("run", "loss"): (("causal_lm",), "eager"),
+    ("run", "workers"): (("image_classification",), 0),
+}
 
 
 def check_job(job: Job, places: Places) -> None:
     """Raises JobFileError ST013 for the first impossible combination."""
-    for check in (_task, _labels, _text, _data_source, _splits, _hardware, _batch, _save_every, _schedule):
+    for check in (_task, _belongs, _labels, _text, _data_source, _splits, _hardware, _batch, _save_every, _schedule):
         for path, problem, fix in check(job):
             raise JobFileError("ST013", problem, place=places(*path), fix=fix)
 
@@ -32,20 +49,26 @@ def _task(job: Job) -> Iterator[Problem]:
             _("{metric} is not a metric of {task}").format(metric=job.metric, task=job.task),
             _("one of: {names}").format(names=", ".join(metrics)),
         )
-    if job.task == "image_classification" and job.tune.pooling not in ("auto", "mean", "first"):
-        yield (
-            ("tune", "pooling"),
-            _("pooling {name} is for text").format(name=job.tune.pooling),
-            _("remove the key"),
-        )
     if job.tune.method == "full" and job.tune.merge:
         yield (
             ("tune", "merge"),
             _("there is no adapter to merge under full tuning"),
             _("remove merge, or use tune.method: lora"),
         )
-    if job.train.class_weights != "none" and not classification:
-        yield ("train", "class_weights"), _("class weights belong to classification"), _("remove the key")
+
+
+def _belongs(job: Job) -> Iterator[Problem]:
+    """A key of another task would be passed over in silence, so it is refused; its default may stand anywhere."""
+    for (section, name), (tasks, default) in _TASKS_OF_KEYS.items():
+        value = getattr(getattr(job, section), name)
+        if job.task not in tasks and value not in (default, "auto"):
+            yield (
+                (section, name),
+                _("{key} has no effect on {task}: it belongs to {tasks}").format(
+                    key=f"{section}.{name}", task=job.task, tasks=", ".join(tasks)
+                ),
+                _("remove the key"),
+            )
 
 
 def _labels(job: Job) -> Iterator[Problem]:
@@ -132,7 +155,7 @@ def _splits(job: Job) -> Iterator[Problem]:
             _("{a} and {b} exclude each other").format(a=given[0], b=given[1]),
             _("keep one of them"),
         )
-    if data.train and not given and (job.train.early_stop or job.data.test):
+    if data.train and not given and job.train.early_stop:
         yield (
             ("train", "early_stop"),
             _("early stopping needs validation data"),
