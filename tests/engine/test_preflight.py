@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from stoker.core.errors import RunError
+from stoker.core.errors import EnvironmentProblem, RunError
 from stoker.core.hardware import Device
 from stoker.core.run_config import RunConfig
 from stoker.engine import preflight
@@ -86,6 +86,19 @@ def test_the_real_capability_decides(
     else:
         with pytest.raises(RunError, match="ST406"):
             preflight.choose_device(planned, config, 1)
+
+
+def test_what_the_gpu_cannot_do_names_the_pin_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    sizes = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "global_batch_size": 1}
+    with pytest.raises(RunError, match="ST406") as caught:
+        preflight.choose_device(device("T4", (7, 5)), RunConfig(**sizes, precision="fp16_amp", attention="flash"), 1)
+    assert "run.attention" in caught.value.fix
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr("stoker.techniques.attention.flash.find_spec", lambda name: None)
+    with pytest.raises(EnvironmentProblem, match="ST581"):
+        preflight.choose_device(device("A100", (8, 0)), RunConfig(**sizes, precision="bf16", attention="flash"), 1)
 
 
 def test_a_plan_for_a_gpu_or_for_several_is_refused_here(monkeypatch: pytest.MonkeyPatch) -> None:

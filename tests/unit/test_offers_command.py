@@ -37,7 +37,12 @@ def test_offers_table_names_each_product_and_its_date() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [(("--gpu", "H10"), "ST301"), (("--provider", "awz"), "ST303"), (("--kind", "cheap"), "ST303")],
+    [
+        (("--gpu", "H10"), "ST301"),
+        (("--provider", "awz"), "ST303"),
+        (("--kind", "cheap"), "ST303"),
+        (("--region", "mars"), "ST303"),
+    ],
 )
 def test_offers_bad_names_exit_2(arguments: tuple[str, ...], code: str) -> None:
     done = stoker("offers", *arguments)

@@ -77,6 +77,7 @@ def test_a_pinned_format_that_the_gpu_lacks_is_rejected() -> None:
         (RunPins(parallel=ParallelSpec(dp_replicate=2, dp_shard=2)), "full", 4),
         (RunPins(placement="tiers"), "full", 1),
         (RunPins(packing="packed"), "full", 1),
+        (RunPins(capture="compile"), "full", 1),
         (RunPins(), "qlora", 1),
     ],
 )
@@ -108,6 +109,28 @@ def test_unknown_and_ambiguous_gpu_names_are_bad_input() -> None:
         with pytest.raises(PlanningError) as error:
             plan_of(comments_job(gpus=[name]), KCELECTRA)
         assert error.value.code == "ST301"
+
+
+def test_a_provider_or_region_without_offers_is_bad_input_not_a_plan_without_prices() -> None:
+    for key, name, near in (("providers", "gcpp", "gcp"), ("regions", "koreacentrall", "koreacentral")):
+        job = comments_job(gpus=["L4"], num_gpus=1)
+        job = replace(job, hardware=replace(job.hardware, **{key: [name]}))
+        with pytest.raises(PlanningError) as error:
+            plan_of(job, KCELECTRA, prices=prices())
+        assert (error.value.code, error.value.place) == ("ST303", f"hardware.{key}")
+        assert near in error.value.fix
+    job = replace(job, hardware=replace(job.hardware, providers=["GCP"], regions="any"))
+    cost = plan_of(job, KCELECTRA, prices=prices()).candidates[0].cost
+    assert cost is not None and cost.provider == "gcp"
+
+
+def test_more_gpus_than_this_machine_has_are_refused() -> None:
+    for here, has in ((replace(one_gpu("L4"), num_gpus=2), 2), (cpu(), 0)):
+        job = comments_job(gpus=[], num_gpus=4)
+        job = replace(job, hardware=replace(job.hardware, gpus=None, here=True))
+        plan = plan_of(job, KCELECTRA, here=here)
+        assert not plan.candidates and [r.code for r in plan.rejected] == ["ST324"]
+        assert f"has {has} GPUs" in plan.rejected[0].reason
 
 
 def test_memory_cap_counts_as_what_is_visible() -> None:

@@ -7,6 +7,7 @@ Nothing here touches the network. `tools/curate_offers.py` makes the bundled fil
 import csv
 import dataclasses
 import datetime
+import difflib
 import functools
 import math
 from collections.abc import Iterable, Mapping
@@ -156,6 +157,21 @@ def matching_offers(
         smallest[group] = min(offer.gpu_count, smallest.get(group, offer.gpu_count))
     chosen = [o for o in fitting if o.gpu_count == smallest[o.provider, o.region, o.price_kind]]
     return tuple(sorted((together(offer, nodes) for offer in chosen), key=functools.partial(_order, num_gpus, today)))
+
+
+def check_listed(snapshot: OffersSnapshot, key: str, wanted: Iterable[str], place: str) -> None:
+    """Raises PlanningError ST303, naming what there is, for a `provider` or `region` (`key`) without any offer."""
+    listed = sorted({getattr(offer, key) for offer in snapshot.offers} - {""})
+    known = {name.lower() for name in listed}
+    for name in wanted:
+        if name.lower() not in known:
+            near = difflib.get_close_matches(name.lower(), listed, n=3)
+            raise PlanningError(
+                "ST303",
+                _("no offer has {key} {value}").format(key=key, value=name),
+                place=place,
+                fix=_("one of: {names}").format(names=", ".join(near or listed)),
+            )
 
 
 def _allowed(offer: Offer, hardware: HardwareSpec) -> bool:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from stoker.core.offer import Offer, OfferIssue, OffersSnapshot
 
-_KINDS = ("on_demand", "spot", "reserved", "marketplace")
-
 
 def offers(
     gpu: Annotated[str, typer.Option(help=_("GPU name, such as L4 or H100"), show_default=False)] = "",
@@ -41,9 +39,9 @@ def offers(
         return (
             (products is None or offer.gpu in products)
             and (not count or offer.gpu_count == count)
-            and (not kind or offer.price_kind == kind)
+            and (not kind or offer.price_kind == kind.lower())
             and (not provider or offer.provider == provider.lower())
-            and (not region or offer.region == region.lower())
+            and (not region or offer.region.lower() == region.lower())
             and (max_usd_per_hour is None or offer.usd_per_hour <= max_usd_per_hour)
         )
 
@@ -70,26 +68,15 @@ def _products(gpu: str) -> frozenset[str] | None:
 
 
 def _check_names(snapshot: "OffersSnapshot", *, kind: str, provider: str, region: str) -> None:
-    from stoker.core.errors import PlanningError
+    from stoker.catalogue.offers import check_listed
 
-    known = (
-        (kind, _KINDS, "--kind"),
-        (provider.lower(), sorted({o.provider for o in snapshot.offers}), "--provider"),
-        (region.lower(), sorted({o.region for o in snapshot.offers if o.region}), "--region"),
-    )
-    for value, names, flag in known:
-        if value and value not in names:
-            raise PlanningError(
-                "ST303",
-                _("no offer has {flag} {value}").format(flag=flag, value=value),
-                place=flag,
-                fix=_("one of: {names}").format(names=", ".join(names)),
-            )
+    for key, value in (("price_kind", kind), ("provider", provider), ("region", region)):
+        check_listed(snapshot, key, [value] if value else [], "--" + key.removeprefix("price_"))
 
 
 def _table(shown: Sequence["Offer"], today: "datetime.date") -> str:
     from stoker.catalogue.freshness import age_days, freshness
-    from stoker.report.human import format_money
+    from stoker.core.human import format_money
     from stoker.report.tables import Column, render_table
 
     states = {"fresh": _("fresh"), "aging": _("aging"), "stale": _("stale")}

@@ -18,6 +18,7 @@ from stoker.engine.memory import PROBE
 from stoker.engine.session import Session
 from stoker.engine.state import model_tensors
 from stoker.techniques.attention import attention
+from stoker.techniques.attention.flash import Flash, require_flash_attn
 from stoker.techniques.optimizer import optimizer
 from stoker.techniques.precision import precision
 
@@ -79,7 +80,11 @@ def check_writable(out_dir: Path) -> None:
 
 
 def choose_device(planned: Device, config: RunConfig, num_gpus: int) -> torch.device:
-    """The torch device of a plan. Raises RunError ST405 to ST407 where this machine is not what was planned."""
+    """The torch device of a plan.
+
+    Raises RunError ST405 to ST407 where this machine is not what was planned, EnvironmentProblem ST581 where it lacks
+    a package.
+    """
     if num_gpus > 1 and planned.kind == "cuda":
         raise RunError(
             "ST407",
@@ -104,10 +109,12 @@ def choose_device(planned: Device, config: RunConfig, num_gpus: int) -> torch.de
 
 
 def _check_formats(device: Device, config: RunConfig) -> None:
-    for technique in (precision(config.precision), attention(config.attention)):
+    for kind, technique in (("precision", precision(config.precision)), ("attention", attention(config.attention))):
         why = technique.unsupported(device)
         if why is not None:
-            raise RunError("ST406", why, place=device.name, fix=_("change run.{kind}").format(kind="precision"))
+            raise RunError("ST406", why, place=device.name, fix=_("change run.{kind}").format(kind=kind))
+    if config.attention == Flash.name:
+        require_flash_attn()
 
 
 def idle_gpus_notice(device: torch.device, world_size: int) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stoker.catalogue.freshness import freshness
-from stoker.catalogue.offers import matching_offers
+from stoker.catalogue.offers import check_listed, matching_offers
 from stoker.catalogue.provider_facts import provider
 from stoker.core.efficiency import Efficiency
 from stoker.core.estimate import CostEstimate
@@ -42,12 +42,14 @@ def make_plan(
 ) -> Plan:
     """The plan of `job`. `here`: this machine, for hardware.here (then nothing is rented and `snapshot` unused).
 
-    Raises PlanningError ST301 for an unknown GPU name; everything that merely cannot work is in `rejected`. With one
-    cluster asked for, its candidate is there also when it does not fit.
+    Raises PlanningError ST301 for an unknown GPU name, ST303 for a provider or region without offers; everything that
+    merely cannot work is in `rejected`. With one cluster asked for, its candidate is there also when it does not fit.
     """
     evaluator = Evaluator(job=job, profile=profile, arch=arch, efficiency=efficiency, is_here=here is not None)
     wanted = clusters(job, here)
-    found, rejected = _evaluate(evaluator, wanted, None if here else snapshot, today)
+    if snapshot is not None and here is None:
+        _check_names(snapshot, job)
+    found, rejected = _evaluate(evaluator, wanted, here, None if here else snapshot, today)
     ranked = rank(job, found)
     kept = [c for c in ranked if c.fits and reject_after(job, c) is None]
     pick = next((c for c in kept if is_sure(c)), kept[0] if kept else None)
@@ -78,15 +80,26 @@ def make_plan(
     )
 
 
+def _check_names(snapshot: OffersSnapshot, job: Job) -> None:
+    """A misspelt provider or region would leave every price out without a word."""
+    for key, wanted in (("provider", job.hardware.providers), ("region", job.hardware.regions)):
+        if not isinstance(wanted, str):
+            check_listed(snapshot, key, wanted, f"hardware.{key}s")
+
+
 def _evaluate(
-    evaluator: Evaluator, wanted: Sequence[Cluster], snapshot: OffersSnapshot | None, today: datetime.date
+    evaluator: Evaluator,
+    wanted: Sequence[Cluster],
+    here: Cluster | None,
+    snapshot: OffersSnapshot | None,
+    today: datetime.date,
 ) -> tuple[list[Candidate], list[Rejection]]:
     """Candidates that fit (or the only one), and rejections; a late or dear candidate is both."""
     found: list[Candidate] = []
     rejected: list[Rejection] = []
     remedies: dict[str, str] = {}
     for cluster in wanted:
-        problem = reject_before(evaluator.job, cluster)
+        problem = reject_before(evaluator.job, cluster, here)
         if problem is not None:
             rejected.append(problem)
             continue

@@ -18,8 +18,10 @@ from stoker.techniques.precision import precision
 MOST_GPUS_PER_NODE = 8
 
 
-def reject_before(job: Job, cluster: Cluster) -> Rejection | None:
-    """The first limit that `cluster` breaks for `job`, or None."""
+def reject_before(job: Job, cluster: Cluster, here: Cluster | None = None) -> Rejection | None:
+    """The first limit that `cluster` breaks for `job`, or None. `here`: this machine, for hardware.here."""
+    if here is not None and cluster.num_gpus > here.num_gpus:
+        return _here_lacks(cluster, here)
     for limit in _BEFORE:
         found = limit(job, cluster)
         if found is not None:
@@ -90,6 +92,18 @@ def _packed_not_offered(job: Job, cluster: Cluster) -> Rejection | None:
     )
 
 
+def _capture_not_offered(job: Job, cluster: Cluster) -> Rejection | None:
+    """Priced and built by its technique, but no run of ours has measured it yet."""
+    if job.run.capture != "compile":
+        return None
+    return rejection(
+        cluster,
+        "ST323",
+        _("capture: compile is not offered yet"),
+        _("use run.capture: none"),
+    )
+
+
 def _nodes(job: Job, cluster: Cluster) -> Rejection | None:
     if cluster.num_gpus % cluster.nodes == 0 and cluster.gpus_per_node <= MOST_GPUS_PER_NODE:
         return None
@@ -149,13 +163,12 @@ def _attention_supported(job: Job, cluster: Cluster) -> Rejection | None:
     return rejection(cluster, "ST322", problem, _("use run.attention: auto"))
 
 
-def _here_has(job: Job, cluster: Cluster) -> Rejection | None:
-    if cluster.device.kind != "cpu" or cluster.num_gpus == 1:
-        return None
+def _here_lacks(cluster: Cluster, here: Cluster) -> Rejection:
+    has = 0 if here.device.kind == "cpu" else here.num_gpus
     return rejection(
         cluster,
         "ST324",
-        _("this machine has no {num} GPUs").format(num=cluster.num_gpus),
+        _("this machine has {has} GPUs, not {num}").format(has=has, num=cluster.num_gpus),
         _("remove hardware.num_gpus"),
     )
 
@@ -206,7 +219,7 @@ _BEFORE: tuple[Callable[[Job, Cluster], Rejection | None], ...] = (
     _placement_not_offered,
     _degrees_not_offered,
     _packed_not_offered,
-    _here_has,
+    _capture_not_offered,
     _nodes,
     _degrees_make_up,
     _batch_divides,
