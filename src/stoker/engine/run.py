@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from stoker import __version__
 from stoker.core.errors import RunError, StokerError
 from stoker.core.i18n import _
 from stoker.core.plan import Plan
@@ -188,13 +189,17 @@ def _finish(session: Session, progressed: Progressed) -> dict[str, float]:
 
 
 def _header(plan: Plan, parts: Parts) -> dict[str, Any]:
-    names = ("stoker", "torch", "transformers", "safetensors", "peft", "tokenizers")
+    names = ("torch", "transformers", "safetensors", "peft", "tokenizers")
     device = parts.device
     return {
         "plan": plan_to_json(plan),
         "fingerprint": parts.identity,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in names}},
+        "versions": {
+            "python": platform.python_version(),
+            "stoker": __version__,  # the code that runs, also where it runs from a checkout
+            **{name: _version(name) for name in names},
+        },
         "hardware": {
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
             "kind": device.type,
