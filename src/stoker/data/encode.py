@@ -159,22 +159,6 @@ def _outside(draft: Draft, i: int, token: int, rows: int) -> DataError:
     )
 
 
-def require_vocabulary(tokenizer: TextTokenizer, rows: int | None) -> None:
-    """Raises DataError ST143 when the tokenizer's vocabulary is larger than the embedding.
-
-    Added tokens beyond it are let pass until one occurs: some published models carry a few that they never use.
-    """
-    if rows is not None and tokenizer.base_size > rows:
-        raise DataError(
-            "ST143",
-            _("the tokenizer has {size} tokens, the model's embedding {rows} rows").format(
-                size=tokenizer.base_size, rows=rows
-            ),
-            place=tokenizer.source,
-            fix=_("use the tokenizer that belongs to the model"),
-        )
-
-
 def make_targets(draft: Draft, labels: LabelSpace, *, declared: bool) -> list[Target]:
     """Class indices or 0/1 lists of the draft. Raises DataError ST121 or ST125 naming the row."""
     from stoker.data.labels import unknown_class

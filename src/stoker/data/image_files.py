@@ -6,6 +6,7 @@ Where Pillow is missing only the first bytes are looked at. Decoding for trainin
 import hashlib
 import io
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from stoker.data.files import IMAGE_SUFFIXES, file_identity, real_path, regular_
 
 CHECK_ALL_UP_TO = 20_000
 _SAMPLED = 2_000
+_IN_MEMORY = re.compile(r" <[^<>]* at 0x[0-9a-f]+>")  # what Pillow calls bytes that have no file name
 _MAX_PIXELS = 100_000_000
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"RIFF", b"BM", b"II*\x00", b"MM\x00*")
 
@@ -105,7 +107,7 @@ def undecodable(path: Path, why: str) -> DataError:
     """The error for an image that cannot be decoded."""
     return DataError(
         "ST160",
-        _("the image does not decode: {why}").format(why=why),
+        _("the image does not decode: {why}").format(why=_IN_MEMORY.sub("", why)),
         place=str(path),
         fix=_("replace or remove this file; `stoker check` looks at all of them"),
     )

@@ -14,7 +14,7 @@ from stoker.core.plan import ResolvedModel
 from stoker.core.profile import DataProfile, lengths_from_samples
 from stoker.data.cache import cache_key, open_or_build
 from stoker.data.drafts import Draft
-from stoker.data.encode import EncodeCounts, Progress, count_labels, make_targets, require_vocabulary, write_split
+from stoker.data.encode import EncodeCounts, Progress, count_labels, make_targets, write_split
 from stoker.data.encoded import EncodedSplit, require_samples
 from stoker.data.files import hash_file, regular_file, resolve_path
 from stoker.data.hub import local_source
@@ -25,7 +25,7 @@ from stoker.data.profile_store import remember_profile
 from stoker.data.report import DataReport, SplitReport, notices_of, token_stats
 from stoker.data.seq_limit import embedding_rows, resolve_seq_len
 from stoker.data.splits import SPLITS, read_splits
-from stoker.data.tokenizer import TextTokenizer, require_tokenizer, settle_parallelism
+from stoker.data.tokenizer import TextTokenizer, require_tokenizer, require_vocabulary, settle_parallelism
 
 __all__ = ["PreparedData", "prepare_data"]
 
@@ -104,8 +104,6 @@ def _build(
     progress: Progress | None,
 ) -> Mapping[str, Any]:
     drafts = read_splits(job, tokenizer)
-    for draft in drafts.values():
-        _require_rows(draft)
     labels = _label_space(job, drafts["train"])
     reports: list[SplitReport] = []
     counts: dict[str, EncodeCounts] = {}
@@ -142,18 +140,6 @@ def _named_here(job: Job, report: DataReport, folder: Path) -> DataReport:
     own = {"eval": data.eval, "test": data.test}
     files = {name: str(resolve_path(job, own.get(name) or data.train or "")) for name in SPLITS}
     return replace(report, splits=tuple(replace(s, file=files[s.name]) for s in report.splits), cache=str(folder))
-
-
-def _require_rows(draft: Draft) -> None:
-    if len(draft):
-        return
-    why = ", ".join(f"{reason} {count}" for reason, count in draft.dropped.items()) or _("no row")
-    raise DataError(
-        "ST130",
-        _("no row is left in {name} ({why})").format(name=draft.name, why=why),
-        place=str(draft.table.file),
-        fix=_("check the columns named under data, and the split"),
-    )
 
 
 def _label_space(job: Job, train: Draft) -> LabelSpace | None:

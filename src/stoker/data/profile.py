@@ -28,9 +28,9 @@ from stoker.data.images import image_columns
 from stoker.data.labels import label_columns
 from stoker.data.profile_store import recall_profile, remember_profile
 from stoker.data.sample import Sample, sample_table
-from stoker.data.seq_limit import resolve_seq_len
+from stoker.data.seq_limit import embedding_rows, resolve_seq_len
 from stoker.data.splits import SPELLINGS, job_columns
-from stoker.data.tokenizer import TextTokenizer, load_tokenizer, tokenizer_path
+from stoker.data.tokenizer import TextTokenizer, load_tokenizer, require_vocabulary, tokenizer_path
 
 __all__ = ["quick_profile", "remember_profile"]
 
@@ -39,7 +39,10 @@ _BYTES_PER_TOKEN = 4.0  # UTF-8, where no tokenizer is here: English BPE 4 to 4.
 
 
 def quick_profile(job: Job, model: ResolvedModel) -> tuple[DataProfile, list[str]]:
-    """(profile, one line on each thing that is not measured). Raises DataError where the data is wrong or absent."""
+    """(profile, one line on each thing that is not measured). Raises DataError where the data is wrong or absent, and
+    where tokenizer or train.seq_len do not go with the model: what `run` would refuse is not planned."""
+    if job.task != "image_classification":
+        resolve_seq_len(job, model.config)
     if job.data.train is None:
         return _declared(job, model)
     try:
@@ -55,7 +58,7 @@ def quick_profile(job: Job, model: ResolvedModel) -> tuple[DataProfile, list[str
     kept = recall_profile(job, model)
     if kept is not None:
         profile, sampled = kept
-        return profile, [_sample_note(profile)] if sampled else []
+        return profile, [_sample_note(profile)] if sampled and job.task != "image_classification" else []
     if job.task == "image_classification":
         profile, notes = _of_images(job, path)
     else:
@@ -97,6 +100,8 @@ def _of_sample(job: Job, model: ResolvedModel, path: Path) -> tuple[DataProfile,
     sample = sample_table(path, job_columns(job), count=_SAMPLE_ROWS, encoding=job.data.encoding, tally=tally)
     where = tokenizer_path(job, model)
     tokenizer = None if where is None else load_tokenizer(where)
+    if tokenizer is not None:
+        require_vocabulary(tokenizer, embedding_rows(model.config))
     texts = _sample_texts(job, sample, tokenizer)
     sizes = [len(text.encode("utf-8", "surrogatepass")) for text in texts]
     lengths = _with_longest(_lengths(texts, sizes, tokenizer), sizes, sample)

@@ -14,13 +14,15 @@ from stoker.core.profile import DataProfile
 from stoker.data.cache import cache_key, cache_root, write_text
 from stoker.data.files import file_identity, resolve_path
 from stoker.data.image_files import folder_identity
+from stoker.data.seq_limit import embedding_rows
 from stoker.data.tokenizer import tokenizer_files, tokenizer_path
 
 _VERSION = 2
 
 
 def profile_key(job: Job, model: ResolvedModel) -> str:
-    """The name of this job's profile. The cut at seq_len is no part of it: lengths are kept uncut."""
+    """The name of this job's profile. The cut at seq_len is no part of it: lengths are kept uncut. The embedding's rows
+    are: that the vocabulary fits them was checked when the profile was made."""
     identities = []
     for name in (job.data.train, job.data.eval, job.data.test):
         if name is not None:
@@ -29,7 +31,7 @@ def profile_key(job: Job, model: ResolvedModel) -> str:
     tokenizer = None if job.task == "image_classification" else tokenizer_path(job, model)
     if tokenizer is not None:
         identities.extend(file_identity(file) for file in tokenizer_files(tokenizer))
-    settings = (job.task, job.problem, job.train.seed, encode(job.data))
+    settings = (job.task, job.problem, job.train.seed, embedding_rows(model.config), encode(job.data))
     return cache_key("profile", _VERSION, settings, identities)
 
 

@@ -41,11 +41,25 @@ def read_splits(job: Job, tokenizer: TextTokenizer | None) -> dict[str, Draft]:
         if file is not None:
             table = read_table(resolve_path(job, file), others, encoding=job.data.encoding)
             drafts[name] = draft_rows(job, table, range(table.num_rows), name, tokenizer)
+    for draft in drafts.values():
+        _require_rows(draft)
     if job.data.drop_duplicates:
         drafts["train"] = without_duplicates(drafts["train"])
     if job.data.eval_frac is not None:
         drafts["train"], drafts["eval"] = hold_out(job, drafts["train"])
     return {name: drafts[name] for name in SPLITS if name in drafts}
+
+
+def _require_rows(draft: Draft) -> None:
+    if len(draft):
+        return
+    why = ", ".join(f"{reason} {count}" for reason, count in draft.dropped.items()) or _("no row")
+    raise DataError(
+        "ST130",
+        _("no row is left in {name} ({why})").format(name=draft.name, why=why),
+        place=str(draft.table.file),
+        fix=_("check the columns named under data, and the split"),
+    )
 
 
 def split_positions(table: Table, column: str) -> dict[str, list[int]]:
@@ -101,9 +115,11 @@ def hold_out(job: Job, draft: Draft) -> tuple[Draft, Draft]:
     if not len(train) or not len(evaluation):
         raise DataError(
             "ST133",
-            _("{count} samples cannot be split by eval_frac {frac}").format(count=len(draft), frac=job.data.eval_frac),
+            _("{count} samples of {distinct} distinct texts cannot be split by eval_frac {frac}").format(
+                count=len(draft), distinct=len(set(keys)), frac=job.data.eval_frac
+            ),
             place=f"{draft.table.file} data.eval_frac",
-            fix=_("give more rows, or a validation file in data.eval"),
+            fix=_("give more distinct rows, or a validation file in data.eval"),
         )
     return train, evaluation
 

@@ -102,6 +102,22 @@ class TextTokenizer:
         return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=False))
 
 
+def require_vocabulary(tokenizer: TextTokenizer, rows: int | None) -> None:
+    """Raises DataError ST143 when the tokenizer's vocabulary is larger than the embedding.
+
+    Added tokens beyond it are let pass until one occurs: some published models carry a few that they never use.
+    """
+    if rows is not None and tokenizer.base_size > rows:
+        raise DataError(
+            "ST143",
+            _("the tokenizer has {size} tokens, the model's embedding {rows} rows").format(
+                size=tokenizer.base_size, rows=rows
+            ),
+            place=tokenizer.source,
+            fix=_("use the tokenizer that belongs to the model"),
+        )
+
+
 def settle_parallelism() -> None:
     """Say whether worker processes tokenise in parallel, before any worker starts (case 31); a user's word stays."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
