@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from stoker.core.i18n import set_language
-from stoker.report.human import (
+from stoker.core.human import (
     format_bytes,
     format_count,
     format_duration,
@@ -16,6 +15,7 @@ from stoker.report.human import (
     format_quantity,
     format_rate,
 )
+from stoker.core.i18n import set_language
 
 
 @pytest.mark.parametrize(

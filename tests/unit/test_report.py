@@ -288,6 +288,29 @@ def test_runs_side_by_side(tmp_path: Path) -> None:
     assert as_html(several_runs([first, second])).count("<polyline") >= 2
 
 
+def test_side_by_side_compares_only_what_two_have(tmp_path: Path) -> None:
+    """A chart of one bar compares nothing; a quantity that no run has takes no column."""
+    first = summarise(read_record(write_record(tmp_path / "one")))
+    bare = [("step", step(i, 0.9, cost_usd=None)) for i in (10, 20)]
+    others = [summarise(read_record(write_record(tmp_path / name, bare, end=None))) for name in ("two", "three")]
+    charts = next(s for s in several_runs([first, *others]).sections if s.bars).bars
+    assert charts and all(len(chart.bars) > 1 for chart in charts)
+    overview = as_text(several_runs(others)).split("curves")[0]
+    assert "cost" not in overview and "last training loss" in overview
+
+
+def test_the_exact_prediction_is_marked_in_every_chart(summary: RunSummary) -> None:
+    bars = next(bars for section in one_run(summary).sections for bars in section.bars if bars.reference)
+    assert bars.reference == 1.0 and bars.longest >= 1.0
+    assert 'class="mark"' in as_html(one_run(summary))
+    rows = [
+        line
+        for line in as_text(one_run(summary)).splitlines()
+        if line.strip().startswith("peak memory") and "█" in line
+    ]
+    assert rows and len({line.index("|", line.index("|") + 1) for line in rows}) == 1
+
+
 def test_names_that_stand_twice_are_numbered() -> None:
     assert unique_names(["a", "b", "a"]) == ["a (1)", "b", "a (2)"]
 

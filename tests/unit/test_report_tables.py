@@ -1,5 +1,7 @@
 """Tables, plots and the plan's text: aligned by terminal columns, also in Korean, and honest about what is left out."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,6 +84,13 @@ def test_bars_are_proportional() -> None:
     assert [line.count("#") for line in lines] == [0, 10, 5]
 
 
+@pytest.mark.parametrize(("reference", "places"), [(None, [0, 0]), (1.5, [8, 8]), (4.0, [10, 10])])
+def test_the_reference_stands_in_one_column(reference: float | None, places: list[int]) -> None:
+    both = [Bar(name="a", value=2.0, text=""), Bar(name="b", value=1.0, text="")]
+    lines = draw_bars(Bars(title="t", bars=both, reference=reference), encoding="ascii", width=10).splitlines()[1:]
+    assert [line.split("|", 1)[1].find("|") + 1 for line in lines] == places
+
+
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e9))
 def test_axis_ticks_are_few_and_inside(low: float, span: float) -> None:
     high = low + span
@@ -125,6 +134,13 @@ def test_a_plan_where_nothing_fits_still_answers() -> None:
     assert "60.0 GB / 23.6 GB" in text
     none = plan_text(plan(candidates=(), pick=None, runner_up=None))
     assert "no candidate" in none
+
+
+def test_a_plan_for_a_cpu_speaks_of_no_gpu() -> None:
+    one = candidate()
+    cpu = replace(one.cluster.device, kind="cpu", name="a CPU")
+    here = plan(candidates=(replace(one, cluster=replace(one.cluster, device=cpu)),), rejected=(), smaller_gpu="")
+    assert "GPU" not in plan_text(replace(here, summary="", runner_up=None)).replace("a CPU", "")
 
 
 def test_many_reasons_are_grouped_and_cut() -> None:

@@ -115,7 +115,7 @@ def _as_json(data: "PreparedData", report: "DataReport", model: "ResolvedModel",
 def _parts(
     job: "Job", data: "PreparedData", report: "DataReport", model: "ResolvedModel", num_params: int
 ) -> list[str]:
-    from stoker.report.human import format_count
+    from stoker.core.human import format_count
 
     head = _("{model}: {params} parameters, {task}").format(
         model=model.name, params=format_count(num_params), task=job.task

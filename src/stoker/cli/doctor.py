@@ -204,7 +204,7 @@ def _section(title: str, rows: list[tuple[str, str]]) -> str:
 
 
 def _machine_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    from stoker.report.human import format_bytes
+    from stoker.core.human import format_bytes
 
     machine = found["machine"]
     rows = [
@@ -243,7 +243,7 @@ def _cores(machine: Mapping[str, Any]) -> str:
 
 
 def _rate_rows(rates: Any) -> list[tuple[str, str]]:
-    from stoker.report.human import format_bytes
+    from stoker.core.human import format_bytes
 
     def rate(value: float | None) -> str:
         return _("not measured") if value is None else f"{format_bytes(value)}/s"
@@ -265,7 +265,7 @@ def _rate_rows(rates: Any) -> list[tuple[str, str]]:
 
 
 def _path_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    from stoker.report.human import format_bytes
+    from stoker.core.human import format_bytes
 
     titles = {
         "working_folder": _("working folder"),

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from stoker.cli.console import notice, talk
+from stoker.core.human import format_bytes, format_duration, format_money, format_rate
 from stoker.core.i18n import _
 from stoker.core.record import EvalLine, SaveLine, StepLine
-from stoker.report.human import format_bytes, format_duration, format_money, format_rate
 
 _LINE_SECONDS = 5.0  # at most one plain line in this time
 _SHOWN_METRICS = ("f1_macro", "f1_micro", "accuracy", "perplexity", "loss")

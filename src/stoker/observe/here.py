@@ -78,7 +78,7 @@ def cpu_device(rates: MachineRates | None) -> Device:
     flops = rates.matmul_flops_per_s if rates else None
     ram = rates.ram_bytes_per_s if rates else None
     note = (
-        _("measured on {date}").format(date=rates.date)
+        _("this machine was measured on {date}").format(date=rates.date)
         if rates is not None and known
         else _("speed assumed: `stoker doctor` measures it")
     )

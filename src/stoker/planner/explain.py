@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stoker.core.hardware import Cluster, Device
+from stoker.core.human import format_duration, format_money
 from stoker.core.i18n import _
 from stoker.core.job import Job
 from stoker.core.plan import Candidate
-from stoker.core.units import GB, HOUR_S, MINUTE_S
+from stoker.core.units import GB
 from stoker.planner.evaluate import FIT_PROBABILITY, Evaluator
 
 _SHARDS = (2, 4, 8, 16, 32, 64)
@@ -80,9 +81,9 @@ def summarise(job: Job, pick: Candidate | None, usd_krw: float | None) -> str:
     """The pick in one sentence; without one, that nothing fits."""
     if pick is None:
         return _("Nothing fits within what was asked; see what cannot work, and how to change that.")
-    facts = [pick.run_config.label, duration(pick.time.total_s)]
+    facts = [pick.run_config.label, format_duration(pick.time.total_s)]
     if pick.cost:
-        facts.append(money(job, pick.cost.total_usd, usd_krw))
+        facts.append(format_money(pick.cost.total_usd, job.goal.currency, usd_krw))
     return _("Pick: {cluster} ({facts}), {why}.").format(
         cluster=pick.cluster.label, facts=", ".join(facts), why=pick.why
     )
@@ -187,19 +188,3 @@ def _with_lora(evaluator: Evaluator, device: Device) -> str:
     if least is None or least[1].fit_probability < FIT_PROBABILITY:
         return ""
     return _("tune.method: lora on one {gpu}, {need:.1f} GB").format(gpu=device.name, need=least[1].expected_bytes / GB)
-
-
-def duration(seconds: float) -> str:
-    """Seconds as hours, minutes or seconds, for a sentence."""
-    if seconds >= HOUR_S:
-        return _("{value:.1f} h").format(value=seconds / HOUR_S)
-    if seconds >= MINUTE_S:
-        return _("{value:.0f} min").format(value=seconds / MINUTE_S)
-    return _("{value:.1f} s").format(value=seconds)
-
-
-def money(job: Job, usd: float, usd_krw: float | None) -> str:
-    """USD, or KRW where the goal asks for it and a rate is known, for a sentence."""
-    if job.goal.currency == "KRW" and usd_krw:
-        return _("{value:,.0f} KRW").format(value=usd * usd_krw)
-    return _("{value:,.2f} USD").format(value=usd)

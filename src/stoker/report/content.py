@@ -8,10 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from stoker.core.comparison import Comparison, RunSummary
-from stoker.core.i18n import N_, _
-from stoker.core.record import EventLine, RunRecord
-from stoker.report.document import Bar, Bars, Curves, Document, Point, Section, Series, Table
-from stoker.report.human import (
+from stoker.core.human import (
     format_bytes,
     format_count,
     format_duration,
@@ -22,6 +19,9 @@ from stoker.report.human import (
     format_quantity,
     format_rate,
 )
+from stoker.core.i18n import N_, _
+from stoker.core.record import EventLine, RunRecord
+from stoker.report.document import Bar, Bars, Curves, Document, Point, Section, Series, Table
 from stoker.report.measured import best_eval, measure
 from stoker.report.plan_text import offer_name, source_name
 from stoker.report.summary import label_metrics
@@ -95,9 +95,18 @@ def _job(summary: RunSummary) -> Section:
         ]
     if summary.candidate is not None:
         pairs.append((_("ran as"), f"{summary.candidate.cluster.label}, {summary.candidate.run_config.label}"))
-    pairs += [(_("hardware"), _flat(header.get("hardware"))), (_("versions"), _flat(header.get("versions")))]
+    pairs += [(_("hardware"), _hardware(header.get("hardware"))), (_("versions"), _flat(header.get("versions")))]
     pairs.append((_("started"), str(header.get("date", ""))))
     return Section(title=_("job"), pairs=pairs)
+
+
+def _hardware(value: Any) -> str:
+    """The machine of a run: device, threads, system; what the header lacks is left out."""
+    if not isinstance(value, Mapping):
+        return value if isinstance(value, str) else ""
+    threads = value.get("threads")
+    shown = [value.get("device"), _("{num} threads").format(num=threads) if threads else None, value.get("system")]
+    return ", ".join(str(item) for item in shown if item)
 
 
 def _flat(value: Any) -> str:
@@ -170,7 +179,11 @@ def predictions(summary: RunSummary) -> Section:
         for c in shown
         if c.measured and c.predicted is not None
     ]
-    charts = [Bars(title=_("predicted as a share of measured (1 is exact)"), bars=bars)] if bars else []
+    charts = (
+        [Bars(title=_("predicted as a share of measured (the line is exact)"), bars=bars, reference=1.0)]
+        if bars
+        else []
+    )
     return Section(title=_("predicted beside measured"), tables=[Table(columns=columns, rows=rows)], bars=charts)
 
 
@@ -308,8 +321,13 @@ def _elsewhere(summary: RunSummary) -> Section:
         if o.cost is not None
     ]
     charts = [Bars(title=_("predicted cost of the same run"), bars=bars)] if len(bars) > 1 else []
+    # a rented machine is paid for from its start on; the run here began with its data and weights in place
+    lines = [_("time and cost count the machine's start, the installation and the download of the weights")]
     return Section(
-        title=_("the same run elsewhere (predicted)"), tables=[Table(columns=columns, rows=rows)], bars=charts
+        title=_("the same run elsewhere (predicted)"),
+        tables=[Table(columns=columns, rows=rows)],
+        bars=charts,
+        lines=lines if rows else [],
     )
 
 

@@ -57,15 +57,16 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """Horizontal bars from zero."""
+    """Horizontal bars from zero; `reference`: a length to hold them against, drawn as a line across all."""
 
     title: str
     bars: Sequence[Bar]
+    reference: float | None = None
 
     @property
     def longest(self) -> float:
         """Length of the whole axis."""
-        return max((max(bar.value, bar.high or 0.0) for bar in self.bars), default=0.0)
+        return max(self.reference or 0.0, *(max(bar.value, bar.high or 0.0) for bar in self.bars), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

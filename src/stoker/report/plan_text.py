@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from stoker.core.estimate import CostEstimate, Source
-from stoker.core.i18n import N_, _
-from stoker.core.plan import Candidate, Plan, Rejection
-from stoker.report.human import (
+from stoker.core.human import (
     format_bytes,
     format_count,
     format_duration,
@@ -19,6 +17,8 @@ from stoker.report.human import (
     format_number,
     format_percent,
 )
+from stoker.core.i18n import N_, _
+from stoker.core.plan import Candidate, Plan, Rejection
 from stoker.report.tables import Column, render_pairs, render_table
 
 _ROWS: Final = 12
@@ -118,12 +118,13 @@ def _candidates(plan: Plan, show_all: bool) -> str:
     if not plan.candidates:
         return _("no candidate: nothing of what was asked for can run this job")
     shown = plan.candidates if show_all else _most_telling(plan)
+    on_gpus = any(candidate.cluster.device.kind != "cpu" for candidate in shown)
     columns = [
         Column(""),
         Column("#", "right"),
-        Column(_("GPUs")),
+        Column(_("GPUs") if on_gpus else _("device")),
         Column(_("how")),
-        Column(_("memory per GPU"), "right"),
+        Column(_("memory per GPU") if on_gpus else _("memory"), "right"),
         Column(_("fits"), "right"),
         Column(_("step"), "right"),
         Column(_("total"), "right"),
@@ -204,9 +205,7 @@ def candidate_detail(plan: Plan, candidate: Candidate) -> str:
     pairs = [
         (
             _("memory"),
-            _(
-                "{value} expected, {low} to {high} ({source}); {allocated} of it allocated; the GPU shows {visible}"
-            ).format(
+            _("{value} expected, {low} to {high} ({source}); {allocated} of it allocated; {visible} usable").format(
                 value=format_bytes(memory.expected_bytes),
                 low=format_bytes(memory.low_bytes),
                 high=format_bytes(memory.high_bytes),

@@ -104,6 +104,8 @@ def _draw_bars(axis: Any, bars: Bars, font: str | None) -> None:
             axis.plot([bar.low, bar.high], [place, place], color="black", linewidth=1.5)
             end = max(end, bar.high)
         axis.text(end, place, " " + _safe(bar.text, font), va="center", fontsize=8, **_font(font))
+    if bars.reference is not None:
+        axis.axvline(bars.reference, color="black", linestyle="--", linewidth=1.0)
     axis.set_title(_safe(bars.title, font), fontsize=10, loc="left", **_font(font))
     axis.spines[["top", "right", "bottom"]].set_visible(False)
     _dress(axis, font)

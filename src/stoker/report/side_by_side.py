@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from stoker.core.comparison import RunSummary
+from stoker.core.human import format_bytes, format_count, format_duration, format_number, format_percent
 from stoker.core.i18n import _
 from stoker.report.content import STATUS_NAMES, inside, loss_points, money, quantity_name
 from stoker.report.document import Bar, Bars, Curves, Document, Section, Series, Table
-from stoker.report.human import format_bytes, format_count, format_duration, format_number, format_percent
 from stoker.report.measured import measure
 from stoker.report.summary import peak_bytes
 from stoker.report.tables import Column
@@ -19,6 +19,7 @@ def several_runs(summaries: Sequence[RunSummary]) -> Document:
         title=_("{num} runs side by side").format(num=len(summaries)),
         sections=[
             _overview(names, summaries),
+            _metrics(names, summaries),
             _loss(names, summaries),
             _charts(names, summaries),
             _errors(names, summaries),
@@ -48,7 +49,6 @@ def _metric_names(summaries: Sequence[RunSummary]) -> list[str]:
 
 
 def _overview(names: Sequence[str], summaries: Sequence[RunSummary]) -> Section:
-    metrics = _metric_names(summaries)
     columns = [
         Column(_("run")),
         Column(_("status")),
@@ -59,31 +59,42 @@ def _overview(names: Sequence[str], summaries: Sequence[RunSummary]) -> Section:
         Column(_("step time"), "right"),
         Column(_("cost"), "right"),
         Column(_("peak memory"), "right"),
-        Column(_("last loss"), "right"),
-        *(Column(metric, "right") for metric in metrics),
+        Column(_("last training loss"), "right"),
     ]
     return Section(
         title=_("overview"),
-        tables=[Table(columns=columns, rows=[_row(n, s, metrics) for n, s in zip(names, summaries, strict=True)])],
+        tables=[Table(columns=columns, rows=[_row(n, s) for n, s in zip(names, summaries, strict=True)])],
     )
 
 
-def _row(name: str, summary: RunSummary, metrics: Sequence[str]) -> list[str]:
+def _row(name: str, summary: RunSummary) -> list[str]:
     m, candidate = measure(summary.record), summary.candidate
     losses = loss_points(summary.record)
     return [
         name,
         _(STATUS_NAMES.get(summary.record.status, summary.record.status)),
-        candidate.cluster.label if candidate else "-",
-        candidate.run_config.label if candidate else "-",
+        candidate.cluster.label if candidate else "",
+        candidate.run_config.label if candidate else "",
         format_count(m.last_step),
         format_duration(m.elapsed_s),
         format_duration(m.step_s),
-        money(summary, m.cost_usd),
+        money(summary, m.cost_usd) if m.cost_usd is not None else "",
         format_bytes(peak_bytes(m)),
-        format_number(losses[-1][1]) if losses else "-",
-        *(format_number(summary.metrics.get(metric)) for metric in metrics),
+        format_number(losses[-1][1]) if losses else "",
     ]
+
+
+def _metrics(names: Sequence[str], summaries: Sequence[RunSummary]) -> Section:
+    """A table of its own: beside the overview's columns it would not fit a terminal or a page."""
+    metrics = _metric_names(summaries)
+    rows = [[n, *(format_number(s.metrics.get(m)) for m in metrics)] for n, s in zip(names, summaries, strict=True)]
+    columns = [Column(_("run")), *(Column(metric_name(metric), "right") for metric in metrics)]
+    return Section(title=_("metrics"), tables=[Table(columns=columns, rows=rows if metrics else [])])
+
+
+def metric_name(name: str) -> str:
+    """A metric as the record calls it; the loss is told from that of training."""
+    return _("evaluation loss") if name == "loss" else name
 
 
 def _loss(names: Sequence[str], summaries: Sequence[RunSummary]) -> Section:
@@ -104,8 +115,8 @@ def _charts(names: Sequence[str], summaries: Sequence[RunSummary]) -> Section:
     ]
     for metric in _metric_names(summaries):
         values = [s.metrics.get(metric) for s in summaries]
-        charts.append(_bars(metric, names, [(value, format_number(value)) for value in values]))
-    return Section(title=_("charts"), bars=charts)
+        charts.append(_bars(metric_name(metric), names, [(value, format_number(value)) for value in values]))
+    return Section(title=_("charts"), bars=[chart for chart in charts if len(chart.bars) > 1])  # one compares nothing
 
 
 def _bars(title: str, names: Sequence[str], values: Sequence[tuple[float | None, str]]) -> Bars:

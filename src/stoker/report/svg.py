@@ -82,6 +82,9 @@ def bars_svg(bars: Bars) -> str:
             parts.append(f'<line class="whisker" x1="{low:.1f}" x2="{high:.1f}" y1="{y + 12}" y2="{y + 12}"/>')
             end = max(end, high)
         parts.append(_text(end + 6, y + 16, bar.text, "start"))
+    if bars.reference is not None:
+        x = left + bars.reference / longest * inner
+        parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
     parts.append("</svg>")
     return _figure(bars.title, "".join(parts), "")
 

@@ -169,5 +169,13 @@ def draw_bars(bars: Bars, *, encoding: str | None = "utf-8", width: int = 40) ->
     lines = [f"  {bars.title}"]
     for name, bar in zip(names, bars.bars, strict=True):
         length = max(round(width * bar.value / longest), 1) if longest > 0 and bar.value > 0 else 0
-        lines.append(f"  {pad(name, margin)} |{full * length} {bar.text}")
+        lines.append(f"  {pad(name, margin)} |{_bar(full * length, bars, width)} {bar.text}")
     return "\n".join(lines)
+
+
+def _bar(drawn: str, bars: Bars, width: int) -> str:
+    """A bar, with `|` where the reference lies: in the bar, or beyond its end."""
+    if bars.reference is None or bars.longest <= 0:
+        return drawn
+    place = max(round(width * bars.reference / bars.longest), 1) - 1
+    return drawn[:place].ljust(place) + "|" + drawn[place + 1 :]
