@@ -112,14 +112,21 @@ def test_secrets_are_never_shown(
 
 
 def test_status_of_parts() -> None:
-    versions = {"torch": "2.10.1+cu128", "transformers": "5.24.0", "peft": "0.9", "bitsandbytes": "0.48"}
+    versions = {"torch": "2.10.1+cu128", "transformers": "5.24.0", "peft": "0.9", "flash-attn": "2.8"}
     plain = {part.name: part for part in find_parts(has_gpu=False, version_of=versions.get)}
     assert plain["torch"].status == "old" and "2.11" in plain["torch"].fix
     assert plain["transformers"].status == "ok" and plain["transformers"].fix == ""
-    assert plain["peft"].status == "old" and plain["timm"].status == "missing" and plain["timm"].fix
-    assert plain["bitsandbytes"].status == "no_gpu"
+    assert plain["peft"].status == "old" and plain["wandb"].status == "missing" and plain["wandb"].fix
+    assert plain["flash-attn"].status == "no_gpu"
     with_gpu = {part.name: part for part in find_parts(has_gpu=True, version_of=versions.get)}
-    assert with_gpu["bitsandbytes"].status == "ok" and with_gpu["flash-attn"].status == "missing"
+    assert with_gpu["flash-attn"].status == "ok"
+
+
+def test_only_parts_that_something_uses_are_offered() -> None:
+    """Advice to install what no command would load is worse than none."""
+    sources = Path(doctor_module.__file__).resolve().parents[1].rglob("*.py")
+    code = "".join(file.read_text(encoding="utf-8") for file in sources if file.name != "parts.py")
+    assert [part.module for part in PARTS if part.module not in code] == []
 
 
 def test_cuda_build_is_read_without_importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,12 @@ def _run(arguments: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         raise
+    except ModuleNotFoundError as error:
+        missing = _missing_part(error)
+        if missing is None:
+            return _usage_or_bug(error)
+        _show_error(missing, as_json="--json" in arguments)
+        return missing.exit_code
     except Exception as error:
         return _usage_or_bug(error)
 
@@ -61,6 +67,22 @@ def _show_error(error: StokerError, *, as_json: bool) -> None:
     if as_json:
         print_json({"error": {"code": error.code, "place": error.place, "problem": error.problem, "fix": error.fix}})
     notice(_("error") + f" {error}\n  " + _("more: stoker explain {code}").format(code=error.code))
+
+
+def _missing_part(error: ModuleNotFoundError) -> StokerError | None:
+    """What to install where an optional part is missing; None where the module is none of them: a bug."""
+    from stoker.core.errors import EnvironmentProblem
+    from stoker.observe.parts import PARTS
+
+    part = next((part for part in PARTS if part.module == (error.name or "").partition(".")[0]), None)
+    if part is None:
+        return None
+    return EnvironmentProblem(
+        "ST501",
+        _("this needs {name}, which is not installed").format(name=part.distribution),
+        place="stoker",
+        fix=part.install,
+    )
 
 
 def _usage_or_bug(error: Exception) -> int:

@@ -43,7 +43,7 @@ PARTS: tuple[Part, ...] = (
     Part(
         distribution="torch",
         module="torch",
-        unlocks=N_("stoker run, predict and bench"),
+        unlocks=N_("stoker run and predict"),
         install='pip install "stoker[train]"',
         at_least="2.11",
     ),
@@ -64,15 +64,9 @@ PARTS: tuple[Part, ...] = (
     Part(
         distribution="peft",
         module="peft",
-        unlocks=N_("tune.method: lora, dora, qlora"),
+        unlocks=N_("tune.method: lora, dora"),
         install='pip install "stoker[train]"',
         at_least="0.18",
-    ),
-    Part(
-        distribution="torchmetrics",
-        module="torchmetrics",
-        unlocks=N_("further metrics"),
-        install='pip install "stoker[train]"',
     ),
     Part(
         distribution="nvidia-ml-py",
@@ -81,31 +75,11 @@ PARTS: tuple[Part, ...] = (
         install="pip install nvidia-ml-py",
     ),
     Part(
-        distribution="bitsandbytes",
-        module="bitsandbytes",
-        unlocks=N_("tune.method: qlora"),
-        install="pip install bitsandbytes",
-        needs_gpu=True,
-    ),
-    Part(
         distribution="flash-attn",
         module="flash_attn",
         unlocks=N_("run.attention: flash"),
         install="pip install flash-attn --no-build-isolation",
         needs_gpu=True,
-    ),
-    Part(
-        distribution="liger-kernel",
-        module="liger_kernel",
-        unlocks=N_("fused loss and norm kernels"),
-        install="pip install liger-kernel",
-        needs_gpu=True,
-    ),
-    Part(
-        distribution="timm",
-        module="timm",
-        unlocks=N_("image models beyond transformers"),
-        install="pip install timm",
     ),
     Part(
         distribution="pillow",
@@ -142,12 +116,6 @@ PARTS: tuple[Part, ...] = (
         module="trackio",
         unlocks=N_("track: [trackio]"),
         install="pip install trackio",
-    ),
-    Part(
-        distribution="gpuhunt",
-        module="gpuhunt",
-        unlocks=N_("more price sources in stoker offers refresh"),
-        install="pip install gpuhunt",
     ),
 )
 

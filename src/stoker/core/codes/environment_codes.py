@@ -1,5 +1,15 @@
 """Codes of environment: what each means and what to do, for `stoker explain`."""
 
 from stoker.core.codes.code import Code
+from stoker.core.i18n import N_
 
-CODES: tuple[Code, ...] = ()
+CODES: tuple[Code, ...] = (
+    Code(
+        "ST501",
+        N_("optional part missing"),
+        N_(
+            "The command needs a Python package that is not part of the planning installation: training and prediction need torch and transformers, for example."
+        ),
+        N_("Install what the message names; `stoker doctor` lists all optional parts and what each unlocks."),
+    ),
+)
