@@ -9,8 +9,8 @@ import typing
 from pathlib import Path
 
 import pytest
-from planning import TINY, lm_job, plan_of
 
+from planning import TINY, lm_job, plan_of
 from stoker.core.job import HardwareSpec, Job, NvmeSpec, RunPins, TextFields, TrainSpec, TuneSpec
 from stoker.techniques.adapter import ADAPTERS
 from stoker.techniques.attention import ATTENTIONS
