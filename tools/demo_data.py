@@ -40,7 +40,7 @@ def write_topics(file: Path) -> int:
     rows: list[tuple[str, str]] = []
     for source in sorted((package_folder("chatterbot_corpus") / "data" / "english").glob("*.yml")):
         turns = yaml.safe_load(source.read_text(encoding="utf-8"))["conversations"]
-        sentences = sorted({str(line).strip() for turn in turns for line in turn if str(line).strip()})
+        sentences = sorted({" ".join(str(line).split()) for turn in turns for line in turn} - {""})
         if len(sentences) >= MIN_SENTENCES:
             rows += [(sentence, source.stem) for sentence in sentences]
     with file.open("w", encoding="utf-8", newline="") as stream:
