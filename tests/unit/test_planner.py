@@ -1,14 +1,17 @@
 """The planner on small cases: pins are honoured, limits reject with reason and fix, nothing infeasible raises."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from planning import KCELECTRA, LLAMA_8B, TINY, comments_job, lm_job, one_gpu, plan_of, prices
-from stoker.core.errors import PlanningError
+from stoker.core.errors import ModelError, PlanningError
 from stoker.core.estimate import Source
 from stoker.core.hardware import Cluster, Device, Host
+from stoker.core.io import read_job
 from stoker.core.job import GoalSpec, ParallelSpec, RunPins
+from stoker.planner.gather import plan_job
 
 
 def cpu() -> Cluster:
@@ -169,6 +172,17 @@ def test_all_counts_of_a_type_share_one_remedy_and_the_smaller_gpu_is_named() ->
     assert plan.picked is not None
     assert "L4" in plan.smaller_gpu
     assert one_gpu("L4").device.name == "L4"
+
+
+def test_a_model_without_blocks_is_never_planned_with_recompute(tmp_path: Path) -> None:
+    """The engine cannot recompute a convolutional network, so neither a pick nor a remedy may lean on it."""
+    file = tmp_path / "job.yaml"
+    job = "{model: resnet-50, task: image_classification, data: {num_samples: 500, label_names: [a, b]}, "
+    file.write_text(job + "hardware: {gpus: [L4], num_gpus: 1, hbm_gb: 0.6}}", encoding="utf-8")
+    plan = plan_job(read_job(file))
+    assert plan.candidates[0].run_config.recompute == "none" and "recompute" not in plan.smaller_gpu
+    with pytest.raises(ModelError, match="ST280"):
+        plan_job(read_job(file, ["run.recompute=full"]))
 
 
 def test_image_batches_get_workers_and_no_buckets() -> None:

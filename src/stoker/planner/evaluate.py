@@ -68,7 +68,7 @@ class Evaluator:
         """The best configuration of `cluster`: fastest of those that surely fit, else the one most likely to fit."""
         fitting: list[tuple[RunConfig, MemoryEstimate, TimeEstimate]] = []
         best: tuple[RunConfig, MemoryEstimate] | None = None
-        for family in run_configs(self.job, cluster):
+        for family in run_configs(self.job, cluster, self.arch):
             if any(_makes_pointless(config, family[0]) for config, _memory, _time in fitting):
                 continue
             sized = self._fitting_sizes(cluster, family)
@@ -89,7 +89,7 @@ class Evaluator:
 
     def least_memory(self, cluster: Cluster) -> tuple[RunConfig, MemoryEstimate] | None:
         """The configuration of `cluster` that needs the least memory, whatever it costs in time."""
-        tried = [(config, self.memory(cluster, config)) for config in smallest_configs(self.job, cluster)]
+        tried = [(config, self.memory(cluster, config)) for config in smallest_configs(self.job, cluster, self.arch)]
         return min(tried, key=lambda pair: pair[1].expected_bytes, default=None)
 
     def _fitting_sizes(self, cluster: Cluster, family: Iterable[RunConfig]) -> list[tuple[RunConfig, MemoryEstimate]]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from stoker.catalogue.gpus import default_devices, find_device
 from stoker.core.hardware import Cluster, Device
 from stoker.core.job import Job, ParallelSpec
+from stoker.core.ledger import ModelArch
 from stoker.core.run_config import LossKernel, Parallel, Precision, Recompute, RunConfig
 from stoker.core.units import GB
 from stoker.techniques.precision import precision
@@ -46,7 +47,7 @@ def _capped(device: Device, job: Job) -> Device:
     return device if cap is None else replace(device, visible_bytes=min(device.visible_bytes, round(cap * GB)))
 
 
-def run_configs(job: Job, cluster: Cluster) -> Iterator[tuple[RunConfig, ...]]:
+def run_configs(job: Job, cluster: Cluster, arch: ModelArch) -> Iterator[tuple[RunConfig, ...]]:
     """Families of configurations that differ in micro-batch size only, largest first.
 
     Empty where the pinned degrees do not make up this cluster or the global batch does not divide.
@@ -55,7 +56,7 @@ def run_configs(job: Job, cluster: Cluster) -> Iterator[tuple[RunConfig, ...]]:
         if job.train.global_batch_size % parallel.data_parallel:
             continue
         sizes = micro_batch_sizes(job, job.train.global_batch_size // parallel.data_parallel)
-        for recompute in recomputes(job):
+        for recompute in recomputes(job, arch):
             for loss in losses(job):
                 family = tuple(_config(job, cluster, parallel, recompute, loss, size) for size in sizes)
                 if family:
@@ -92,9 +93,11 @@ def micro_batch_sizes(job: Job, per_rank: int) -> tuple[int, ...]:
     )
 
 
-def recomputes(job: Job) -> tuple[Recompute, ...]:
-    """None and full; selective only where pinned (fused attention does it anyway)."""
-    return ("none", "full") if job.run.recompute == "auto" else (job.run.recompute,)
+def recomputes(job: Job, arch: ModelArch) -> tuple[Recompute, ...]:
+    """None, and full where the model has blocks; selective only where pinned (fused attention does it anyway)."""
+    if job.run.recompute != "auto":
+        return (job.run.recompute,)
+    return ("none", "full") if any(group.kind == "block" for group in arch.groups) else ("none",)
 
 
 def losses(job: Job) -> tuple[LossKernel, ...]:
@@ -151,12 +154,12 @@ def _config(
     )
 
 
-def smallest_configs(job: Job, cluster: Cluster) -> Sequence[RunConfig]:
+def smallest_configs(job: Job, cluster: Cluster, arch: ModelArch) -> Sequence[RunConfig]:
     """The least memory that each strategy can do with: smallest micro-batch, recompute and chunks where allowed."""
     result = []
     for parallel in strategies(job, cluster.num_gpus):
         if job.train.global_batch_size % parallel.data_parallel == 0:
             sizes = micro_batch_sizes(job, job.train.global_batch_size // parallel.data_parallel)
             if sizes:
-                result.append(_config(job, cluster, parallel, recomputes(job)[-1], losses(job)[-1], sizes[-1]))
+                result.append(_config(job, cluster, parallel, recomputes(job, arch)[-1], losses(job)[-1], sizes[-1]))
     return result

@@ -19,7 +19,7 @@ def apply_passes(arch: ModelArch, job: Job, config: RunConfig) -> Ledger:
     """`arch` after adapter, precision, attention, recompute, optimizer, parallel and placement, in that order.
 
     Bytes are per parameter and per copy; sums belong to the estimators. Raises PlanningError ST380 for a pinned
-    technique that is not built, ModelError ST281 for an adapter that finds nothing to adapt.
+    technique that is not built, ModelError ST280 or ST281 for a recompute or an adapter that finds nothing to act on.
     """
     ledger = adapter(job.tune.method).apply(untouched(arch), job.tune)
     number_format = precision(config.precision)

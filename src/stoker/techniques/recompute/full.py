@@ -21,7 +21,12 @@ class FullRecompute:
     name: ClassVar[str] = "full"
 
     def apply(self, ledger: Ledger) -> Ledger:
-        """Marks every block that takes part in backward; embeddings, norms, heads and convolutions stay."""
+        """Marks every block that takes part in backward; embeddings, norms, heads and convolutions stay.
+
+        Raises ModelError ST280 for a model without blocks, as `attach` does.
+        """
+        if not any(group.kind == "block" for group in ledger.groups):
+            raise _no_blocks(ledger.arch.name)
         return ledger.map_groups(_recomputed, by=f"recompute:{self.name}")
 
     def attach(self, model: "torch.nn.Module") -> None:
@@ -32,15 +37,19 @@ class FullRecompute:
                 raise ValueError(type(model).__name__)
             enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         except ValueError as error:
-            raise ModelError(
-                "ST280",
-                _("{model} has no blocks that can be recomputed").format(model=type(model).__name__),
-                place="run.recompute",
-                fix=_("use run.recompute: none"),
-            ) from error
+            raise _no_blocks(type(model).__name__) from error
         config = getattr(model, "config", None)
         if getattr(config, "use_cache", False):
             config.use_cache = False  # type: ignore[union-attr]
+
+
+def _no_blocks(model: str) -> ModelError:
+    return ModelError(
+        "ST280",
+        _("{model} has no blocks that can be recomputed").format(model=model),
+        place="run.recompute",
+        fix=_("use run.recompute: none"),
+    )
 
 
 def _recomputed(group: ModuleGroup) -> ModuleGroup:
