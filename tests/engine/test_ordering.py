@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from stoker.engine.ordering import epoch_order, keyed_seed, step_samples, steps_per_epoch
+from stoker.core.lr_schedule import steps_per_epoch
+from stoker.engine.ordering import epoch_order, keyed_seed, step_samples
 
 _MASK = (1 << 64) - 1
 

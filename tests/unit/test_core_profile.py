@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.core.profile import lengths_constant, lengths_declared, lengths_from_samples, share_above
+from stoker.core.profile import lengths_constant, lengths_declared, lengths_from_samples
 
 # lengths of the 790,000-comment job (issue 2): mean 18.6, 99th percentile 64, longest 458
 MEAN, P99, LONGEST = 18.6, 64.0, 458.0
@@ -78,13 +78,6 @@ def test_one_very_long_sample_does_not_stretch_the_batches() -> None:
     assert lengths.expected_longest(64) < 80
 
 
-def test_share_above() -> None:
-    lengths = lengths_declared(MEAN, P99, LONGEST)
-    assert share_above(lengths, LONGEST) == 0.0
-    assert share_above(lengths, P99) == pytest.approx(0.01, abs=0.006)
-    assert share_above(lengths, 0) == 1.0
-
-
 def test_constant_lengths() -> None:
     lengths = lengths_constant(197)
     assert lengths.quantile(0.1) == lengths.expected_longest(8) == 197.0
@@ -104,7 +97,6 @@ def test_any_declared_numbers_give_a_sound_distribution(
     assert list(lengths.quantiles) == sorted(lengths.quantiles)
     assert all(1.0 <= q <= lengths.maximum for q in lengths.quantiles)
     assert 1.0 <= lengths.expected_longest(batch) <= max(lengths.maximum, mean)
-    assert 0.0 <= share_above(lengths, limit) <= 1.0
     cut = lengths.truncated(limit)
     assert 1.0 <= cut.mean <= max(min(mean, limit), 1.0) * (1 + 1e-9)
     assert cut.maximum <= max(limit, 1.0)

@@ -13,7 +13,7 @@ from stoker.report.document import Bar, Bars, Curves, Series
 from stoker.report.plan_text import plan_text
 from stoker.report.svg import ticks
 from stoker.report.tables import Column, clip, display_width, markdown_table, pad, render_pairs, render_table
-from stoker.report.terminal import draw_bars, draw_curves, sparkline
+from stoker.report.terminal import draw_bars, draw_curves
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,6 @@ def test_a_curve_falls_from_the_top_left_to_the_bottom_right() -> None:
 def test_any_points_can_be_drawn(points: list[tuple[float, float]]) -> None:
     curves = Curves(title="t", x_label="x", series=[Series(name="a", points=points)], format_y=str)
     assert draw_curves(curves, encoding="utf-8", width=16, height=4)
-
-
-def test_sparklines_rise() -> None:
-    assert sparkline([0, 1, 2, 3], encoding="utf-8") == "▁▃▆█"
-    assert sparkline(list(range(100)), encoding="ascii", width=8) == "_.-=+*#@"
-    assert sparkline([5, 5]) == "▁▁"
-    assert sparkline([]) == ""
 
 
 def test_bars_are_proportional() -> None:

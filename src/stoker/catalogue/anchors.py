@@ -4,13 +4,12 @@ Each row of data/efficiency_anchors.csv is one published or own measurement with
 model's shape as a Hugging Face config, `value` is in `quantity` (step_s; samples_ or tokens_per_s_per_gpu).
 """
 
-import csv
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stoker.catalogue.tables import DATA_DIR
+from stoker.catalogue.tables import read_rows
 from stoker.core.job import Method, Task
 from stoker.core.run_config import AttentionKernel, LossKernel, Parallel, Precision, Recompute, RunConfig
 
@@ -52,8 +51,7 @@ class Anchor:
 
 def all_anchors() -> tuple[Anchor, ...]:
     """Every row of the table."""
-    with (DATA_DIR / "efficiency_anchors.csv").open(encoding="utf-8", newline="") as stream:
-        return tuple(_anchor(row) for row in csv.DictReader(stream))
+    return tuple(_anchor(row) for row in read_rows("efficiency_anchors.csv"))
 
 
 def _anchor(row: dict[str, Any]) -> Anchor:

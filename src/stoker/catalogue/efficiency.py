@@ -5,26 +5,24 @@ outside tensors), `efficiency_constants.csv` (everything else, with unit); each 
 Corrections live in `efficiency.json` in the user's cache folder for stoker (platformdirs).
 """
 
-import csv
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
+from stoker.catalogue.tables import read_rows
 from stoker.core.codec import decode, dumps, loads
 from stoker.core.efficiency import Correction, Efficiency, FrameworkBytes, SpeedShares
 from stoker.core.estimate import Source
 from stoker.core.units import MIB
 
-_DATA = Path(__file__).resolve().parent / "data"
-
 
 def load_efficiency(corrections: Path | None = None) -> Efficiency:
     """The tables that ship, and this machine's corrections (`corrections`: another file). Never raises for those."""
-    constants = {row["name"]: float(row["value"]) for row in _rows("efficiency_constants.csv")}
+    constants = {row["name"]: float(row["value"]) for row in read_rows("efficiency_constants.csv")}
     return Efficiency(
-        speeds=tuple(_speed(row) for row in _rows("efficiency.csv")),
-        frameworks=tuple(_framework(row) for row in _rows("efficiency_framework.csv")),
+        speeds=tuple(_speed(row) for row in read_rows("efficiency.csv")),
+        frameworks=tuple(_framework(row) for row in read_rows("efficiency_framework.csv")),
         constants=constants,
         corrections=read_corrections(corrections or corrections_path()),
     )
@@ -63,11 +61,6 @@ def write_corrections(corrections: Iterable[Correction], path: Path | None = Non
         Path(temporary).unlink(missing_ok=True)
         raise
     return target
-
-
-def _rows(name: str) -> Iterator[dict[str, str]]:
-    with (_DATA / name).open(encoding="utf-8", newline="") as stream:
-        yield from csv.DictReader(stream)
 
 
 def _speed(row: dict[str, str]) -> SpeedShares:

@@ -76,7 +76,6 @@ class Correction:
     num_runs: int
     date: str
     start_s: float | None = None
-    eval_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

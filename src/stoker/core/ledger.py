@@ -179,7 +179,7 @@ class Ledger:
     """A model under a run configuration: groups after the passes so far, and what holds for all of them.
 
     `compute_bytes`: bytes of one activation element. `autocast`: fp32 weights cast on the fly.
-    `saves_scores`: the attention technique keeps the score matrix. `accumulates_fp32`: every trainable parameter
+    `accumulates_fp32`: every trainable parameter
     whose gradient is narrower than 4 bytes has an fp32 accumulator beside it (4 bytes more, sharded as the gradient).
     `step_temp_bytes_per_param`: transient of an optimizer step beyond gradients and state (case 4).
     """
@@ -189,7 +189,6 @@ class Ledger:
     compute_dtype: str = "fp32"
     compute_bytes: float = 4.0
     autocast: bool = False
-    saves_scores: bool = False
     accumulates_fp32: bool = False
     step_temp_bytes_per_param: float = 0.0
     passes: tuple[str, ...] = field(default=())

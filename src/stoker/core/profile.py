@@ -5,7 +5,6 @@ memory is the longest of all: neither is the mean.
 """
 
 import math
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -128,9 +127,3 @@ def lengths_declared(mean: float, p99: float, maximum: float) -> LengthDistribut
 def lengths_constant(tokens: int) -> LengthDistribution:
     """Every sample has `tokens` tokens (images; packed sequences)."""
     return LengthDistribution(quantiles=(float(tokens), float(tokens)), mean=float(tokens))
-
-
-def share_above(lengths: LengthDistribution, limit: float) -> float:
-    """Share of samples longer than `limit`."""
-    index = bisect_left(lengths.quantiles, limit + 1e-9)
-    return 1.0 - index / len(lengths.quantiles) if index < len(lengths.quantiles) else 0.0

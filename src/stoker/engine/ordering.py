@@ -14,6 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from stoker.core.lr_schedule import steps_per_epoch
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # Weyl increment of SplitMix64 (Steele, Lea, Flood 2014)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -36,17 +38,11 @@ def step_samples(seed: int, step: int, num_samples: int, global_batch_size: int)
 
     The sets of all steps of an epoch are disjoint and cover it. Raises ValueError where an epoch holds no sample.
     """
-    per_epoch = steps_per_epoch(num_samples, global_batch_size)
-    if per_epoch == 0 or step < 0:
+    if num_samples < 1 or step < 0:
         raise ValueError(f"step {step} of {num_samples} samples by {global_batch_size}")
-    epoch, index = divmod(step, per_epoch)
+    epoch, index = divmod(step, steps_per_epoch(num_samples, global_batch_size))
     start = index * global_batch_size
     return epoch, _order(seed, epoch, num_samples)[start : start + global_batch_size]
-
-
-def steps_per_epoch(num_samples: int, global_batch_size: int) -> int:
-    """Optimizer steps of one epoch, the smaller last one counted."""
-    return -(-num_samples // global_batch_size)
 
 
 def keyed_seed(seed: int, step: int, micro_batch: int, unit: int | str) -> int:

@@ -53,7 +53,6 @@ class LedgerSums:
     optimizer_bytes: float
     weights_unsharded_bytes: float
     trainable_params: int
-    trainable_params_per_rank: float
     units: tuple[UnitSums, ...]
 
 
@@ -79,7 +78,6 @@ def sum_ledger(ledger: Ledger) -> LedgerSums:
         optimizer_bytes=states,
         weights_unsharded_bytes=unsharded,
         trainable_params=ledger.num_trainable,
-        trainable_params_per_rank=local,
         units=tuple(_sum_unit(group, ledger) for group in ledger.groups),
     )
 

@@ -3,9 +3,9 @@
 Small jobs are mostly not steps, so every line is priced; lines that nobody measured here are marked assumed.
 """
 
-import re
 from math import ceil, sqrt
 
+from stoker.core import lr_schedule
 from stoker.core.estimate import Source, TimeEstimate, weakest
 from stoker.core.job import Job
 from stoker.core.job_checks import save_minutes
@@ -18,13 +18,13 @@ from stoker.techniques.capture import capture
 
 def steps_per_epoch(job: Job, profile: DataProfile) -> int:
     """Optimizer steps of one epoch: the last one may hold fewer samples."""
-    return max(1, ceil(profile.num_samples / job.train.global_batch_size))
+    return lr_schedule.steps_per_epoch(profile.num_samples, job.train.global_batch_size)
 
 
 def num_steps(job: Job, profile: DataProfile) -> int:
     """Optimizer steps of the run."""
-    steps = max(1, ceil(steps_per_epoch(job, profile) * job.train.epochs - 1e-9))
-    return min(steps, job.train.max_steps) if job.train.max_steps else steps
+    train = job.train
+    return lr_schedule.total_steps(profile.num_samples, train.global_batch_size, train.epochs, train.max_steps)
 
 
 def estimate_time(scenario: Scenario, job: Job, profile: DataProfile, *, is_here: bool) -> TimeEstimate:
@@ -101,8 +101,6 @@ def _num_saves(job: Job, profile: DataProfile, training_s: float) -> int:
         return max(1, ceil(steps / steps_per_epoch(job, profile) - 1e-9))
     if isinstance(every, int):
         return max(1, ceil(steps / every))
-    if re.fullmatch(r"\d+", every):
-        return max(1, ceil(steps / int(every)))
     minutes = save_minutes(every) or 30.0
     return max(1, ceil(training_s / (minutes * MINUTE_S)))
 

@@ -4,7 +4,6 @@ Curves are braille dots where the output's encoding has them, else ASCII (cp949 
 one character cell is 2 x 4 dots, or 1 x 2.
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -145,19 +144,6 @@ class _Canvas:
             if (x * 2 + column, y * 4 + row) in self.dots
         )
         return chr(_BRAILLE + bits) if bits else " "
-
-
-def sparkline(values: Sequence[float], *, encoding: str | None = "utf-8", width: int = 24) -> str:
-    """`values` as one line of at most `width` characters, the mean of each stretch."""
-    if not values:
-        return ""
-    count = min(width, len(values))
-    edges = [round(i * len(values) / count) for i in range(count + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
-    low, high = min(means), max(means)
-    levels = _SPARKS if can_show(_SPARKS, encoding) else _ASCII_SPARKS
-    scale = (len(levels) - 1) / (high - low) if high > low else 0.0
-    return "".join(levels[round((mean - low) * scale)] for mean in means)
 
 
 def draw_bars(bars: Bars, *, encoding: str | None = "utf-8", width: int = 40) -> str:

@@ -16,7 +16,7 @@ class Eager:
 
     def apply(self, ledger: Ledger) -> Ledger:
         """Keeps the per-key tensors of the catalogue."""
-        return replace(ledger, saves_scores=True, passes=(*ledger.passes, self.name))
+        return replace(ledger, passes=(*ledger.passes, self.name))
 
     def unsupported(self, device: Device) -> str | None:
         """Always None: matrix products run everywhere."""

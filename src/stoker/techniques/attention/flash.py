@@ -1,6 +1,6 @@
 """FlashAttention-2 through the package flash-attn: needs an Ampere or newer GPU and 16-bit compute."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ class Flash:
 
     def apply(self, ledger: Ledger) -> Ledger:
         """Drops every tensor that grows with tokens times keys."""
-        return replace(ledger.map_groups(without_scores, by=self.name), saves_scores=False)
+        return ledger.map_groups(without_scores, by=self.name)
 
     def unsupported(self, device: Device) -> str | None:
         """Why not, by compute capability; None when the hardware can."""

@@ -16,7 +16,7 @@ class Sdpa:
 
     def apply(self, ledger: Ledger) -> Ledger:
         """Drops every tensor that grows with tokens times keys."""
-        return replace(ledger.map_groups(without_scores, by=self.name), saves_scores=False)
+        return ledger.map_groups(without_scores, by=self.name)
 
     def unsupported(self, device: Device) -> str | None:
         """Always None: without a fused kernel torch falls back to one that exists."""

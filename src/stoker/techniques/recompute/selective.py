@@ -3,7 +3,7 @@
 Fused attention does exactly that inside its kernel, so construction means switching the model to sdpa.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from stoker.core.ledger import Ledger
@@ -21,7 +21,7 @@ class SelectiveRecompute:
 
     def apply(self, ledger: Ledger) -> Ledger:
         """Drops every tensor that grows with tokens times keys."""
-        return replace(ledger.map_groups(without_scores, by=f"recompute:{self.name}"), saves_scores=False)
+        return ledger.map_groups(without_scores, by=f"recompute:{self.name}")
 
     def attach(self, model: "torch.nn.Module") -> None:
         """Switches eager attention to sdpa."""
