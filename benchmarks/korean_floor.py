@@ -82,7 +82,7 @@ def encoder(args: argparse.Namespace, file: Path, labels: list[str]) -> dict[str
     job_file.write_text(json.dumps(job, ensure_ascii=False), encoding="utf-8")
     command = [sys.executable, "-m", "stoker", "run", str(job_file), "--out", str(args.out / "run"), "--json"]
     answer = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    return {key: float(value) for key, value in answer["test_metrics"].items() if isinstance(value, (int, float))}
+    return {key.removeprefix("test_"): float(n) for key, n in answer["metrics"].items() if key.startswith("test_")}
 
 
 def main() -> None:

@@ -3,7 +3,8 @@
     python tools/benchmark_record.py RUN_FOLDER --workload NAME > benchmarks/records/DATE-NAME.json
 
 `steps_s` are the run's logged step times in seconds: each is the mean since the line before, so a slow single step is
-inside its window's mean. Bytes are the allocator's; `host_rss_bytes` is the process's peak.
+inside its window's mean. Bytes are the allocator's; `host_rss_bytes` is the process's peak. A run that failed (out of
+memory, say) is recorded too: `status` and `error` say how it ended.
 """
 
 import argparse
@@ -17,11 +18,12 @@ from stoker.core.record_io import read_record
 
 
 def benchmark_record(folder: Path, workload: str, commit: str) -> dict[str, Any]:
-    """The record of a finished run. Raises RecordError where the folder holds no readable record."""
+    """The record of a run, however it ended. Raises RecordError where the folder holds no readable record."""
     record = read_record(folder)
     end = record.end or {}
     candidate = record.header["plan"]["candidates"][0]
     steps_s = [line.step_s for line in record.steps]
+    steps = end.get("steps") or (record.steps[-1].step if record.steps else 0)
     return {
         "workload": workload,
         "engine": "stoker",
@@ -30,12 +32,14 @@ def benchmark_record(folder: Path, workload: str, commit: str) -> dict[str, Any]
         "versions": record.header["versions"],
         "hardware": record.header["hardware"],
         "date": record.header.get("date"),
-        "steps": end.get("steps"),
+        "status": record.status,
+        "error": " ".join(str(end[key]) for key in ("code", "error") if end.get(key)) or None,
+        "steps": steps,
         "steps_s": [round(value, 6) for value in steps_s],
-        "median_step_s": round(statistics.median(steps_s), 6),
-        "tokens_per_step": round(end["tokens"] / end["steps"], 2),
-        "samples_per_step": round(end["samples"] / end["steps"], 2),
-        "total_s": round(end["elapsed_s"], 3),
+        "median_step_s": round(statistics.median(steps_s), 6) if steps_s else None,
+        "tokens_per_step": round(end["tokens"] / steps, 2) if steps and "tokens" in end else None,
+        "samples_per_step": round(end["samples"] / steps, 2) if steps and "samples" in end else None,
+        "total_s": round(end["elapsed_s"], 3) if "elapsed_s" in end else None,
         "peak_allocated_bytes": end.get("peak_allocated_bytes"),
         "peak_reserved_bytes": end.get("peak_reserved_bytes"),
         "host_rss_bytes": end.get("host_rss_bytes"),

@@ -1,7 +1,10 @@
 """The papers say what is there: links resolve, both READMEs agree, commands and folders exist, examples parse."""
 
+import importlib.util
+import json
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -11,7 +14,7 @@ from stoker.core.job_yaml import parse_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 READMES = ("README.md", "README.ko.md")
-PAPERS = (*READMES, "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md")
+PAPERS = (*READMES, "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/math.md", "benchmarks/README.md")
 
 
 def read(name: str) -> str:
@@ -84,6 +87,49 @@ def test_the_record_keys_of_the_paper_are_those_of_the_types() -> None:
     for kind, line in (("step", StepLine), ("eval", EvalLine), ("save", SaveLine), ("event", EventLine)):
         row = next(part for part in text.splitlines() if part.startswith(f"| `{kind}`"))
         assert [f.name for f in fields(line) if f"`{f.name}`" not in row] == []
+
+
+def test_every_test_that_the_formulas_name_exists() -> None:
+    named = set(re.findall(r"`(test_\w+?)(?:\.\.\.)?`", read("docs/math.md")))
+    files = [file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py")]
+    defined = [name for text in files for name in re.findall(r"^def (test_\w+)", text, flags=re.MULTILINE)]
+    assert len(named) > 15
+    assert [name for name in named if not any(known.startswith(name) for known in defined)] == []
+
+
+def test_every_path_and_constant_that_the_formulas_name_exists() -> None:
+    text = read("docs/math.md")
+    paths = [path for path in re.findall(r"`([\w/]+\.(?:py|csv|md))`", text) if "/" in path]
+    assert paths
+    assert [
+        path for path in paths if not (ROOT / path).exists() and not (ROOT / "src" / "stoker" / path).exists()
+    ] == []
+    constants = "".join(f.read_text(encoding="utf-8") for f in (ROOT / "src/stoker/catalogue/data").glob("efficiency*"))
+    names = re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text)
+    assert [name for name in names if not name.startswith("test_") and name not in constants] == []
+
+
+def benchmark_table() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("benchmark_table", ROOT / "tools" / "benchmark_table.py")
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool
+
+
+def test_the_table_of_benchmarks_is_that_of_the_records() -> None:
+    tool = benchmark_table()
+    set_language("en")
+    text = read("benchmarks/README.md")
+    assert tool.renewed(text) == text, "run python tools/benchmark_table.py"
+
+
+def test_a_run_out_of_memory_keeps_its_row(tmp_path: Path) -> None:
+    """Benchmarks that show successes only would be advertising."""
+    tool = benchmark_table()
+    failed = {"hardware": {"device": "T4"}, "status": "failed", "error": "ST431 out of memory", "steps": 0}
+    (tmp_path / "2026-12-01-t4.json").write_text(json.dumps(failed), encoding="utf-8")
+    assert "ST431 out of memory" in tool.table(tmp_path)
 
 
 def test_the_contributing_page_is_one_page() -> None:
