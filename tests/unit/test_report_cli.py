@@ -89,7 +89,15 @@ def test_a_torn_last_line_is_what_a_kill_leaves(folder: Path, capsys: pytest.Cap
 
 def test_a_record_of_a_newer_schema_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     newer = write_record(tmp_path / "new", header={"schema_version": 99})
-    assert run(str(newer), capsys=capsys)[0] == 2
+    status, _out, err = run(str(newer), capsys=capsys)
+    assert status == 2 and "newer stoker" in err
+
+
+def test_a_file_that_is_no_record_is_not_called_a_newer_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "report.html"
+    page.write_text("<!doctype html>\n", encoding="utf-8")
+    status, _out, err = run(str(page), capsys=capsys)
+    assert status == 2 and "no record" in err and "newer" not in err
 
 
 def test_a_report_that_cannot_be_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

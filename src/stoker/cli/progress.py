@@ -77,7 +77,7 @@ class PlainProgress:
         parts = [
             _("loss {loss:.4f}").format(loss=line.loss),
             f"lr {line.lr:.2e}",
-            format_rate(self._rate, self._unit),
+            format_rate(self._rate, _("tokens") if self._unit == "tokens" else _("samples")),
             _("ETA {time}").format(time=format_duration((total_steps - line.step) * (self._step_s or 0.0))),
         ]
         if line.cost_usd is not None:

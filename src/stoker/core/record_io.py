@@ -54,10 +54,17 @@ def read_record(path: Path | str) -> RunRecord:
         else:
             lines[kind].append(row["line"])
             end = None  # a run that goes on has not ended
-    if header is None or int(header.get("schema_version", 0)) > RECORD_SCHEMA_VERSION:
+    if header is None:
         raise RecordError(
             "ST603",
-            _("the header is missing or of a newer stoker"),
+            _("this is no record of a run: it has no header line"),
+            place=str(file),
+            fix=_("name the folder that `stoker run --out` wrote"),
+        )
+    if int(header.get("schema_version", 0)) > RECORD_SCHEMA_VERSION:
+        raise RecordError(
+            "ST603",
+            _("the record was written by a newer stoker"),
             place=str(file),
             fix=_("use the stoker that wrote it"),
         )
