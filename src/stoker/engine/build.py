@@ -20,6 +20,7 @@ from stoker.core.run_config import RunConfig
 from stoker.engine.ordering import keyed_seed
 from stoker.engine.pooled import PooledClassifier, Pooling
 from stoker.engine.pooling import choose_pooling
+from stoker.engine.positions import resample_positions
 from stoker.engine.weights_check import weight_names
 from stoker.techniques.adapter import adapter
 from stoker.techniques.attention import attention
@@ -133,6 +134,8 @@ def _hf_config(job: Job, resolved: ResolvedModel, labels: Sequence[str]) -> Any:
     from transformers import AutoConfig
 
     values = {k: v for k, v in resolved.config.items() if k not in ("model_type", "id2label", "label2id", "num_labels")}
+    if job.train.image_size is not None:
+        values["image_size"] = job.train.image_size
     if job.task != "causal_lm":
         values["id2label"] = dict(enumerate(labels))
         values["label2id"] = {name: i for i, name in enumerate(labels)}
@@ -186,7 +189,8 @@ def _load(kind: Any, settings: Any, folder: Path) -> tuple[torch.nn.Module, froz
             place=str(folder),
             fix=_("check that the folder holds a whole model of the task's kind"),
         ) from error
-    missing = {*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])}
+    resized = {entry[0] for entry in info["mismatched_keys"]}
+    missing = {*info["missing_keys"], *(resized - resample_positions(network, resized, folder))}
     _refuse_wrong_model(network, missing, folder)
     return network, frozenset(missing)
 
