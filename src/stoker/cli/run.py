@@ -1,5 +1,6 @@
 """`stoker run JOB|PLAN.json`: plan if need be, then train exactly that; the same command again resumes."""
 
+import contextlib
 import hashlib
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from stoker.core.record import RunRecord
 
 EXIT_NOTHING_FITS = 3
+PLAN_NAME = "plan.json"
 
 
 def run(
@@ -42,6 +44,8 @@ def run(
         raise typer.Exit(EXIT_NOTHING_FITS)
     folder = out or _default_folder(plan.job)
     notice(_("run folder: {path}").format(path=folder))
+    plan = _as_begun(plan, folder)
+    picked = plan.picked or picked
     notice(plan.summary or picked.why)
     _write_inputs(plan, folder)
     record = run_plan(plan, folder, progress=run_progress(plan.job.goal.currency, plan.usd_krw))
@@ -79,6 +83,36 @@ def _default_folder(job: "Job") -> Path:
     return Path("runs") / f"{name}-{hashlib.sha256(dumps(job).encode('utf-8')).hexdigest()[:8]}"
 
 
+def _as_begun(plan: "Plan", folder: Path) -> "Plan":
+    """`plan` with the candidates that the folder's run began with, where it asks for the same.
+
+    The search may pick another micro-batch today (less free memory, new corrections), which would change the draws
+    of dropout in the middle of a run.
+    """
+    from stoker.core.codec import encode
+    from stoker.core.errors import PlanningError
+    from stoker.core.plan_io import read_plan
+
+    file = folder / PLAN_NAME
+    if not file.is_file():
+        return plan
+    try:
+        begun = read_plan(file)
+    except PlanningError as error:
+        notice(_("{file} cannot be read and is written anew: {problem}").format(file=file, problem=error.problem))
+        with contextlib.suppress(OSError):
+            file.unlink()
+        return plan
+    if begun.picked is None or plan.picked is None:
+        return plan
+    same = begun.picked.cluster.device.name == plan.picked.cluster.device.name
+    same = same and encode(begun.job.run) == encode(plan.job.run) and begun.picked.cluster.num_gpus == 1
+    same = same and begun.job.train.global_batch_size == plan.job.train.global_batch_size
+    if not same:
+        return plan
+    return replace(plan, candidates=begun.candidates, pick=begun.pick, runner_up=begun.runner_up, summary=begun.summary)
+
+
 def _write_inputs(plan: "Plan", folder: Path) -> None:
     """job.yaml and plan.json of the run; a folder that exists keeps its own, so that a mix-up shows."""
     from stoker.core.io import job_to_yaml
@@ -86,9 +120,9 @@ def _write_inputs(plan: "Plan", folder: Path) -> None:
     from stoker.engine.preflight import check_writable
 
     check_writable(folder)
-    if not (folder / "plan.json").exists():
+    if not (folder / PLAN_NAME).exists():  # written last: where it stands, job.yaml is whole
         (folder / "job.yaml").write_text(job_to_yaml(absolute_paths(plan.job)), encoding="utf-8")
-        write_plan(plan, folder / "plan.json")
+        write_plan(plan, folder / PLAN_NAME)
 
 
 def absolute_paths(job: "Job") -> "Job":

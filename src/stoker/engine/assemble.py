@@ -1,7 +1,9 @@
 """From a plan to a `Session`: device, data, model, objective, optimizer, cadence, in the order a run meets them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,6 +21,7 @@ from stoker.engine.batches import Source, StepPlan
 from stoker.engine.build import BuiltModel, build_model
 from stoker.engine.cadence import Cadence
 from stoker.engine.checkpoint import RunLock
+from stoker.engine.identity import learning_facts
 from stoker.engine.image_source import ImageForm, ImageSource, image_form
 from stoker.engine.loss_scale import LossScale
 from stoker.engine.memory import MemoryWatch
@@ -33,7 +36,6 @@ from stoker.engine.objective import (
 from stoker.engine.param_groups import parameter_groups
 from stoker.engine.progress import Progress
 from stoker.engine.session import Session
-from stoker.engine.state import fingerprint
 from stoker.engine.text_source import TextSource
 from stoker.engine.trackers import Trackers
 from stoker.engine.update import Updater
@@ -61,7 +63,7 @@ class Parts:
     evaluation: Source | None
     test: Source | None
     form: ImageForm | None
-    identity: str
+    facts: Mapping[str, Any]
 
 
 def prepare_parts(plan: Plan, progress: Progress) -> Parts:
@@ -76,7 +78,11 @@ def prepare_parts(plan: Plan, progress: Progress) -> Parts:
         )
     job, config = plan.job, candidate.run_config
     device = preflight.choose_device(candidate.cluster.device, config, config.parallel.world_size)
-    data = prepare_data(job, plan.model, progress=lambda split, done, total: progress.phase(split, done, total))
+    data = prepare_data(
+        job,
+        plan.model,
+        progress=lambda split, done, total: progress.phase(_("preparing {split}").format(split=split), done, total),
+    )
     for notice in data.notices:
         progress.notice(str(notice))
     labels = data.labels.names if data.labels is not None else ()
@@ -98,7 +104,7 @@ def prepare_parts(plan: Plan, progress: Progress) -> Parts:
         evaluation=sources.get("eval"),
         test=sources.get("test"),
         form=form,
-        identity=fingerprint(job, config, len(sources["train"])),
+        facts=learning_facts(job, config, data),
     )
 
 
@@ -183,7 +189,7 @@ def open_session(
         tokenizer=tokenizer_path(job, plan.model) if parts.data.tokenizer is not None else None,
         max_length=parts.data.seq_len,
         form=parts.form,
-        identity=parts.identity,
+        facts=parts.facts,
         record=record,
         lock=lock,
         progress=progress,

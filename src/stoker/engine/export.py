@@ -80,6 +80,7 @@ def export_model(
     network = _merged(built.model) if adapter and merge else built.network
     if adapter and not merge:
         built.model.save_pretrained(temporary)  # type: ignore[operator]
+        _sort_names(temporary / "adapter_config.json")
         if isinstance(network, PooledClassifier):
             save_file(network.head_state(), str(temporary / HEAD_NAME))
     else:
@@ -95,6 +96,13 @@ def export_model(
         shutil.rmtree(final)
     temporary.rename(final)
     return final
+
+
+def _sort_names(file: Path) -> None:
+    """peft writes sets in the order of this process's string hashes: sorted, the same run gives the same bytes."""
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    names = [key for key in ("target_modules", "modules_to_save") if isinstance(settings.get(key), list)]
+    _write_json(file, {**settings, **{key: sorted(settings[key]) for key in names}})
 
 
 def _merged(model: Any) -> torch.nn.Module:

@@ -16,6 +16,7 @@ from stoker.core.record import EvalLine, SaveLine, StepLine
 from stoker.engine.batches import Ahead
 from stoker.engine.checkpoint import prune, save_checkpoint
 from stoker.engine.evaluate import Evaluation, is_better
+from stoker.engine.identity import fingerprint
 from stoker.engine.microbatch import StepBatch
 from stoker.engine.ordering import keyed_seed
 from stoker.engine.session import EvaluationStopped, Session
@@ -44,6 +45,7 @@ class Loop:
         self.session, self.progressed, self.stop = session, progressed, stop
         self._window = self._fresh_window()
         self._stopped_early = False
+        self._evaluation_owed = False
         self._saved_step: int | None = progressed.step or None
         self._warned: set[str] = set()
 
@@ -62,7 +64,7 @@ class Loop:
                 self._window.wait_s += time.perf_counter() - waited
                 self._train_step(batch)
                 self._between_steps()
-        done = progressed.step >= session.total_steps or self._stopped_early
+        done = (progressed.step >= session.total_steps or self._stopped_early) and not self._evaluation_owed
         if self._saved_step != progressed.step:
             self._flush_window()
             self._save()
@@ -185,7 +187,8 @@ class Loop:
         try:
             evaluation = session.evaluate(self.stop)
         except EvaluationStopped:
-            return False  # the resumed run evaluates first
+            self._evaluation_owed = True  # the resumed run evaluates first
+            return False
         session.memory.read("evaluation")
         value = evaluation.metrics[session.job.metric]
         better = is_better(session.job.metric, value, progressed.best_metric)
@@ -195,16 +198,15 @@ class Loop:
         progressed.stale = 0 if better else progressed.stale + 1
         if better:
             progressed.best_metric, progressed.best_step = value, progressed.step
-            progressed.best_thresholds = evaluation.thresholds
+            progressed.best_thresholds, progressed.best_metrics = evaluation.thresholds, dict(evaluation.metrics)
         self._tell_evaluation(evaluation, better)
         self._stopped_early = self._out_of_patience()
         if self._stopped_early:
-            session.record.event(
-                "early_stop",
-                _("{count} evaluations without a better {metric}: stopped").format(
-                    count=progressed.stale, metric=session.job.metric
-                ),
+            text = _("{count} evaluations without a better {metric}: stopped").format(
+                count=progressed.stale, metric=session.job.metric
             )
+            session.record.event("early_stop", text)
+            session.progress.notice(text)
         return better and session.job.save.best
 
     def _out_of_patience(self) -> bool:
@@ -248,10 +250,15 @@ class Loop:
             session.updater,
             progressed,
             trainable_only=session.trainable_only,
-            identity=session.identity,
+            facts=session.facts,
         )
         saved = save_checkpoint(
-            session.out_dir, progressed.step, files, meta, run_id=session.identity, before_commit=session.lock.check
+            session.out_dir,
+            progressed.step,
+            files,
+            meta,
+            run_id=fingerprint(session.facts),
+            before_commit=session.lock.check,
         )
         session.memory.read("save")
         self._saved_step = progressed.step

@@ -26,15 +26,17 @@ from stoker.engine import preflight
 from stoker.engine.assemble import Parts, open_session, prepare_parts
 from stoker.engine.checkpoint import RunLock, find_resume, open_checkpoint
 from stoker.engine.evaluate import default_thresholds
-from stoker.engine.export import MODEL_DIR, export_model, model_notes
+from stoker.engine.export import export_model, model_notes
 from stoker.engine.head_start import fit_head
+from stoker.engine.identity import fingerprint
 from stoker.engine.loop import Loop
 from stoker.engine.memory import host_rss_bytes
 from stoker.engine.progress import Progress
-from stoker.engine.session import Session
-from stoker.engine.state import Progressed, load_model_tensors, other_job, restore
+from stoker.engine.run_folder import finished_record
+from stoker.engine.session import EvaluationStopped, Session
+from stoker.engine.state import Progressed, load_model_tensors, restore
 from stoker.engine.stopping import StopRequest
-from stoker.observe.writer import RECORD_NAME, RecordWriter
+from stoker.observe.writer import RecordWriter
 
 PLAN_NAME = "plan.json"
 
@@ -48,9 +50,10 @@ def run(plan: Plan, out_dir: Path, *, progress: Progress) -> RunRecord:
     preflight.check_writable(out_dir)
     with RunLock(out_dir) as lock:
         parts = prepare_parts(plan, progress)
-        if _already_finished(out_dir, parts.identity):
+        past = finished_record(out_dir, parts.facts, progress.notice)
+        if past is not None:
             progress.notice(_("this run has finished already: nothing to do"))
-            return read_record(out_dir)
+            return past
         with RecordWriter(out_dir, clock=_counting_from(started_s)) as record, StopRequest() as stop:
             try:
                 _train(plan, parts, out_dir, lock, record, stop, progress)
@@ -66,16 +69,6 @@ def _counting_from(start_s: float) -> Callable[[], float]:
     """A monotonic clock whose first reading is `start_s`: preparing data and model belongs to the run's time."""
     first = [start_s]
     return lambda: first.pop() if first else time.monotonic()
-
-
-def _already_finished(out_dir: Path, identity: str) -> bool:
-    """Whether the folder holds this job's finished run. Raises RunError ST403 for another job's folder."""
-    if not (out_dir / RECORD_NAME).is_file():
-        return False
-    past = read_record(out_dir)
-    if past.header.get("fingerprint") not in (None, identity):
-        raise other_job(str(out_dir))
-    return past.status == "finished" and (out_dir / MODEL_DIR).is_dir()
 
 
 def _train(
@@ -99,6 +92,12 @@ def _train(
         unit="tokens" if plan.job.task == "causal_lm" else "samples",
     )
     status = Loop(session, progressed, stop).train()
+    metrics: dict[str, float] = {}
+    if status == "finished":
+        try:
+            metrics = _finish(session, progressed, stop)
+        except EvaluationStopped:
+            status = "interrupted"
     if status == "interrupted":
         progress.notice(
             _("stopped ({reason}) after step {step}: saved; the same command goes on from there").format(
@@ -107,7 +106,6 @@ def _train(
         )
         record.end("interrupted", _end_fields(session, progressed, {}) | {"reason": stop.reason})
     else:
-        metrics = _finish(session, progressed)
         record.end("finished", _end_fields(session, progressed, metrics))
     session.trackers.close()
 
@@ -124,7 +122,7 @@ def _resume(session: Session, data: PreparedData) -> Progressed:
         session.model,
         session.updater,
         trainable_only=session.trainable_only,
-        identity=session.identity,
+        facts=session.facts,
     )
     session.progress.notice(_("resuming after step {step}").format(step=progressed.step))
     return progressed
@@ -151,18 +149,13 @@ def _before_first_step(session: Session, progressed: Progressed) -> None:
         )
 
 
-def _finish(session: Session, progressed: Progressed) -> dict[str, float]:
-    """The best checkpoint's model scored on the test split and exported; its metrics."""
+def _finish(session: Session, progressed: Progressed, stop: StopRequest) -> dict[str, float]:
+    """The best checkpoint's model scored on the test split and exported; its metrics. Raises EvaluationStopped."""
     job = session.job
-    step, thresholds, metrics = progressed.step, progressed.thresholds, dict(progressed.metrics)
-    if job.save.best and progressed.best_step is not None and progressed.best_step != progressed.step:
-        point = open_checkpoint(session.out_dir, progressed.best_step)
-        load_model_tensors(session.model, point.load("model"), trainable_only=session.trainable_only)
-        step, thresholds = progressed.best_step, progressed.best_thresholds
-        metrics = dict(point.meta["progress"]["metrics"])
+    step, thresholds, metrics = _best_state(session, progressed)
     thresholds = thresholds or default_thresholds(job, len(session.labels))
     if session.test is not None:
-        scored = session.score(session.test, _("testing"), thresholds=thresholds or None)
+        scored = session.score(session.test, _("testing"), thresholds=thresholds or None, stop=stop)
         metrics |= {f"test_{name}": value for name, value in scored.metrics.items()}
         session.record.event("test", _("scored on the test data"), data=scored.metrics)
     notes = model_notes(
@@ -188,12 +181,28 @@ def _finish(session: Session, progressed: Progressed) -> dict[str, float]:
     return metrics
 
 
+def _best_state(session: Session, progressed: Progressed) -> tuple[int, tuple[float, ...], dict[str, float]]:
+    """(step, thresholds, metrics) of what is exported, its weights in the model: the best, or else the last."""
+    last = progressed.step, progressed.thresholds, dict(progressed.metrics)
+    best = progressed.best_step if session.job.save.best else None
+    if best is None or best == progressed.step:
+        return last
+    try:
+        tensors = open_checkpoint(session.out_dir, best).load("model")
+    except RunError as error:  # training is done and cannot find it again: the last weights are the next best
+        session.warn("ST432", _("the last weights are exported, not the best: {problem}").format(problem=error.problem))
+        return last
+    load_model_tensors(session.model, tensors, trainable_only=session.trainable_only)
+    return best, progressed.best_thresholds, dict(progressed.best_metrics)
+
+
 def _header(plan: Plan, parts: Parts) -> dict[str, Any]:
     names = ("torch", "transformers", "safetensors", "peft", "tokenizers")
     device = parts.device
     return {
         "plan": plan_to_json(plan),
-        "fingerprint": parts.identity,
+        "fingerprint": fingerprint(parts.facts),
+        "facts": dict(parts.facts),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "versions": {
             "python": platform.python_version(),

@@ -1,6 +1,6 @@
 """Everything that one run holds while it trains: job, device, model, data, optimizer, record, lock, watchers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class EvaluationStopped(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """See the module. `identity`: the fingerprint. `evaluation` and `test`: splits to score, None without any."""
+    """See the module. `facts`: all that changes the learning. `evaluation`, `test`: splits to score, or None."""
 
     plan: Plan
     candidate: Candidate
@@ -53,7 +53,7 @@ class Session:
     tokenizer: Path | None
     max_length: int | None
     form: ImageForm | None
-    identity: str
+    facts: Mapping[str, Any]
     record: RecordWriter
     lock: RunLock
     progress: Progress

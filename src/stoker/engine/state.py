@@ -1,26 +1,21 @@
 """What a run must remember: numbers of its progress, and the tensors of model and optimizer, for a checkpoint and back.
 
-No random state is stored: order and draws are pure functions of seed and step. A fingerprint of what changes the
-learning says whether a checkpoint belongs to this job.
+No random state is stored: order and draws are pure functions of seed and step. The job's fingerprint and facts
+(`identity`) say whether a checkpoint belongs to it.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
 
-from stoker.core.codec import dumps, encode
 from stoker.core.errors import RunError
 from stoker.core.i18n import _
-from stoker.core.job import Job
-from stoker.core.run_config import RunConfig
 from stoker.engine.checkpoint import ResumePoint, flatten_state, unflatten_state
+from stoker.engine.identity import fingerprint, other_job
 from stoker.engine.loss_scale import LossScale
 from stoker.engine.update import Updater
-
-_LEARNING_SECTIONS = ("model", "tokenizer", "task", "problem", "data", "tune", "train")
 
 TensorFiles = dict[str, dict[str, torch.Tensor]]
 
@@ -35,19 +30,12 @@ class Progressed:
     best_metric: float | None = None
     best_step: int | None = None
     best_thresholds: tuple[float, ...] = ()
+    best_metrics: dict[str, float] = field(default_factory=dict)
     thresholds: tuple[float, ...] = ()
     stale: int = 0
     evaluated_step: int | None = None
     overflows: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
-
-
-def fingerprint(job: Job, config: RunConfig, num_samples: int) -> str:
-    """Hash of everything that changes what is learned: sections of the job, number format, number of samples."""
-    parts = {name: encode(getattr(job, name)) for name in _LEARNING_SECTIONS}
-    parts["precision"] = config.precision
-    parts["num_samples"] = num_samples
-    return hashlib.sha256(dumps(parts).encode("utf-8")).hexdigest()[:32]
 
 
 def model_tensors(model: torch.nn.Module, *, trainable_only: bool) -> dict[str, torch.Tensor]:
@@ -82,12 +70,13 @@ def load_model_tensors(model: torch.nn.Module, tensors: Mapping[str, torch.Tenso
 
 
 def capture(
-    model: torch.nn.Module, updater: Updater, progressed: Progressed, *, trainable_only: bool, identity: str
+    model: torch.nn.Module, updater: Updater, progressed: Progressed, *, trainable_only: bool, facts: Mapping[str, Any]
 ) -> tuple[TensorFiles, dict[str, Any]]:
     """(tensor files, meta) of the run as it stands after an update."""
     tensors, skeleton = flatten_state(updater.optimizer.state_dict())
     meta = {
-        "fingerprint": identity,
+        "fingerprint": fingerprint(facts),
+        "facts": dict(facts),
         "progress": asdict(progressed),
         "optimizer": skeleton,
         "scaler": updater.scaler.state() if updater.scaler else None,
@@ -99,11 +88,11 @@ def capture(
 
 
 def restore(
-    point: ResumePoint, model: torch.nn.Module, updater: Updater, *, trainable_only: bool, identity: str
+    point: ResumePoint, model: torch.nn.Module, updater: Updater, *, trainable_only: bool, facts: Mapping[str, Any]
 ) -> Progressed:
     """Put the state of `point` into model and updater. Raises RunError ST403 for another job's checkpoint."""
-    if point.meta.get("fingerprint") != identity:
-        raise other_job(str(point.path))
+    if point.meta.get("fingerprint") != fingerprint(facts):
+        raise other_job(str(point.path), point.meta.get("facts"), facts)
     load_model_tensors(model, point.load("model"), trainable_only=trainable_only)
     tensors = point.load("optimizer") if "optimizer" in point.files else {}
     updater.optimizer.load_state_dict(unflatten_state(tensors, point.meta["optimizer"]))
@@ -115,13 +104,3 @@ def restore(
     progressed.best_thresholds = tuple(progressed.best_thresholds)
     updater.updates = progressed.step
     return progressed
-
-
-def other_job(place: str) -> RunError:
-    """The error for a run folder that another job filled."""
-    return RunError(
-        "ST403",
-        _("this run folder belongs to another job: model, data, tuning, training or precision differ"),
-        place=place,
-        fix=_("choose another folder with --out; runs are never mixed"),
-    )

@@ -20,7 +20,7 @@ CODES: tuple[Code, ...] = (
         "ST403",
         N_("run folder of another job"),
         N_(
-            "The folder holds a run whose model, data, tuning, training or precision differ from this job's. Going on would mix two runs."
+            "The folder holds a run whose model, data, tuning, training or precision differ from this job's; the message names what. Files count by content, not by path. Going on would mix two runs."
         ),
         N_("Choose another --out, or run the job that the folder belongs to (its job.yaml lies there)."),
     ),
@@ -163,6 +163,22 @@ CODES: tuple[Code, ...] = (
         N_("Install it, or remove it from track: record.jsonl holds everything."),
     ),
     Code(
+        "ST431",
+        N_("record set aside"),
+        N_(
+            "record.jsonl of the run folder cannot be read (a damaged disk, an edit by hand). It was renamed, not deleted; the run goes on from its checkpoints and writes a new record."
+        ),
+        N_("Nothing to do: what was measured before stands in the file that was set aside."),
+    ),
+    Code(
+        "ST432",
+        N_("best checkpoint lost"),
+        N_(
+            "The checkpoint with the best metric is missing or damaged when the run ends, so the model of the last step is exported, with the last step's metrics and thresholds."
+        ),
+        N_("Check the disk. If the best one matters, train again into another folder."),
+    ),
+    Code(
         "ST440",
         N_("no trained model here"),
         N_("The folder holds no finished run's model."),
@@ -173,5 +189,11 @@ CODES: tuple[Code, ...] = (
         N_("model notes unreadable"),
         N_("stoker.json in the model folder is missing or damaged, so labels and thresholds are unknown."),
         N_("Export the model again by running the same `stoker run` command."),
+    ),
+    Code(
+        "ST442",
+        N_("predictions not written"),
+        N_("The file of --out is of no known form, or its folder is missing, full or read-only."),
+        N_("Name a .csv or .jsonl file in a folder that you may write."),
     ),
 )
