@@ -1,8 +1,10 @@
 """stdout is the answer, stderr the talk. Colour and width come from the terminal; NO_COLOR is honoured."""
 
+import contextlib
 import functools
+import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from stoker.core.codec import dumps
 
@@ -23,7 +25,7 @@ def talk() -> "Console":
     """The console of talk: notices, progress, errors (stderr)."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=True)
+    return Console(file=cast(IO[str], _Unheard(sys.stderr)), highlight=False, emoji=False, markup=False, soft_wrap=True)
 
 
 def print_answer(text: str) -> None:
@@ -37,8 +39,38 @@ def print_json(value: Any) -> None:
 
 
 def notice(text: str) -> None:
-    """One line of talk to stderr."""
-    _write(sys.stderr, text + "\n")
+    """One line of talk to stderr; where nobody can hear it (a closed pipe or terminal) the work goes on."""
+    _write(_Unheard(sys.stderr), text + "\n")
+
+
+class _Unheard:
+    """A stream whose reader may have gone: from the first failure on, what is written is lost in silence."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            self._stream.write(text)
+        except (OSError, ValueError):
+            self._give_up()
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except (OSError, ValueError):
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """To the null device, so that what is still buffered does not fail again at the exit."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._stream.fileno())
+            os.close(null)
 
 
 def _write(stream: Any, text: str) -> None:

@@ -6,6 +6,7 @@ The language is chosen before the command modules are imported, because their he
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ EXIT_INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of `stoker`. Exits 0 ok, 1 bug, 2 bad input, 3 nothing fits, 4 partly done, 5 nothing done."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if not sys.warnoptions:  # python -W and PYTHONWARNINGS still show them
+        warnings.simplefilter("ignore")  # advice of libraries to their callers, which is us and not the user
     set_language(_requested_language(arguments))
     try:
         code = _run(arguments)
