@@ -1,7 +1,9 @@
 """`stoker predict RUN FILE`: apply a trained model, with its stored thresholds, to new rows."""
 
+import contextlib
 import csv
 import io
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +12,7 @@ import typer
 
 from stoker.cli.console import notice, print_answer, print_json
 from stoker.cli.options import JsonOption, LangOption
+from stoker.core.errors import RunError
 from stoker.core.i18n import _
 
 if TYPE_CHECKING:
@@ -38,15 +41,46 @@ def predict(
 ) -> None:
     from stoker.engine.predict import predict as predict_file
 
+    if out is not None:
+        _check_out(out)
     results = predict_file(run, file, max_new_tokens=max_new_tokens, phase=_Lines())
     rows = [_row(result) for result in results]
     if out is not None:
-        out.write_text(_csv(results) if out.suffix.lower() == ".csv" else _jsonl(rows), encoding="utf-8")
+        _write(out, _csv(results) if out.suffix.lower() == ".csv" else _jsonl(rows))
         notice(_("{count} predictions written to {path}").format(count=len(rows), path=out))
     if as_json:
         print_json({"predictions": rows} if out is None else {"count": len(rows), "path": str(out)})
     elif out is None:
         print_answer(_csv(results).rstrip("\n"))
+
+
+def _check_out(out: Path) -> None:
+    """Before the work: a known form, a folder that takes a file. Raises RunError ST442."""
+    if out.suffix.lower() not in (".csv", ".jsonl"):
+        raise _not_writable(out, _("predictions are written as .csv or .jsonl"))
+    if out.is_dir() or not os.access(out.parent, os.W_OK | os.X_OK):
+        raise _not_writable(out, _("is a folder") if out.is_dir() else _("its folder is missing or not writable"))
+
+
+def _write(out: Path, text: str) -> None:
+    """Whole or not at all. Raises RunError ST442."""
+    aside = out.with_name(f".{out.name[:200]}.{os.getpid()}")
+    try:
+        aside.write_text(text, encoding="utf-8", errors="replace")
+        aside.replace(out)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise _not_writable(out, error.strerror or str(error)) from error
+
+
+def _not_writable(out: Path, why: str) -> RunError:
+    return RunError(
+        "ST442",
+        _("the predictions cannot be written: {why}").format(why=why),
+        place=str(out),
+        fix=_("name a .csv or .jsonl file in a folder that you may write, with --out"),
+    )
 
 
 class _Lines:

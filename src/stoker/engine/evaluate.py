@@ -132,7 +132,9 @@ class Evaluator:
             eval_s=time.perf_counter() - start,
             thresholds=tuple(float(t) for t in limits),
             absent=tuple(name for name, here in zip(self.labels, present, strict=True) if not here),
-            at_baseline=bool(truth.any()) and metrics["f1_macro_at_half"] < _MIN_F1,
+            at_baseline=bool(truth.any())
+            and metrics["f1_macro_at_half"] < _MIN_F1
+            and metrics["f1_macro"] < metrics["baseline_f1_macro_all_positive"] + _MIN_F1,
             labels=self._each_label(scores >= limits, truth, limits),
         )
 

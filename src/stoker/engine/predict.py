@@ -192,7 +192,10 @@ def _causal_table(data: DataSpec, path: Path, encoding: str | None) -> tuple[Tab
 def _generate(trained: TrainedModel, tokenizer: TextTokenizer, prompt: Sequence[int], max_new_tokens: int) -> str:
     """Greedy continuation up to the end-of-text token, without special tokens."""
     model: Any = trained.model
-    ids = torch.tensor([list(prompt)], device=trained.device)
+    first = next((i for i in map(tokenizer.special_id, ("bos", "eos")) if i is not None), None)
+    if not prompt and first is None:
+        return ""  # nothing to go on from
+    ids = torch.tensor([list(prompt) or [first]], device=trained.device)
     with torch.inference_mode():
         output = model.generate(
             input_ids=ids,
@@ -202,7 +205,7 @@ def _generate(trained: TrainedModel, tokenizer: TextTokenizer, prompt: Sequence[
             pad_token_id=tokenizer.pad_id,
             eos_token_id=tokenizer.special_id("eos"),
         )
-    ids_out = output[0, len(prompt) :].tolist()
+    ids_out = output[0, ids.shape[1] :].tolist()
     end = tokenizer.special_id("eos")
     kept = ids_out[: ids_out.index(end)] if end in ids_out else ids_out
     return str(tokenizer.backend.decode(kept, skip_special_tokens=True)).strip()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from stoker.core.errors import RunError
@@ -44,14 +45,26 @@ def load_trained(folder: Path, device: torch.device) -> TrainedModel:
     """The model of an exported folder. Raises RunError ST410 to ST414, ST440, ST441."""
     notes = read_notes(folder)
     quiet_transformers()
-    if notes["adapter"]:
-        model = _with_adapter(folder, notes)
-    elif notes["pooling"]:
-        model = _pooled(folder, notes)
-    else:
-        weight_names(folder)
-        model = _auto_class(notes["task"]).from_pretrained(folder, **_options())
+    try:
+        model = _load(folder, notes)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+        raise RunError(
+            "ST414",
+            _("the trained model cannot be loaded: {error}").format(error=(str(error).splitlines() or [""])[0][:200]),
+            place=str(folder),
+            fix=_("remove this folder and run the same `stoker run` again: it exports the model anew"),
+        ) from error
     return TrainedModel(model=model.to(device).eval(), notes=notes, device=device, folder=folder)
+
+
+def _load(folder: Path, notes: Mapping[str, Any]) -> torch.nn.Module:
+    if notes["adapter"]:
+        return _with_adapter(folder, notes)
+    if notes["pooling"]:
+        return _pooled(folder, notes)
+    weight_names(folder)
+    model: torch.nn.Module = _auto_class(notes["task"]).from_pretrained(folder, **_options())
+    return model
 
 
 def read_notes(folder: Path) -> dict[str, Any]:
@@ -61,6 +74,8 @@ def read_notes(folder: Path) -> dict[str, Any]:
         notes = json.loads(file.read_text(encoding="utf-8"))
         for name in ("task", "problem", "labels", "thresholds", "pooling", "columns", "adapter", "max_length"):
             notes[name]
+        if notes["problem"] == "multi_label" and len(notes["thresholds"]) != len(notes["labels"]):
+            raise ValueError(_("there is not one threshold a label"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(
             "ST441",
