@@ -29,7 +29,7 @@ from stoker.core.record import EventLine
 from stoker.core.record_io import read_record
 from stoker.report.as_json import report_json
 from stoker.report.content import one_run
-from stoker.report.document import Curves, Document, Section, Series, Table
+from stoker.report.document import Bar, Bars, Curves, Document, Section, Series, Table
 from stoker.report.html import as_html
 from stoker.report.markdown import as_markdown
 from stoker.report.measured import measure
@@ -309,6 +309,30 @@ def test_the_exact_prediction_is_marked_in_every_chart(summary: RunSummary) -> N
         if line.strip().startswith("peak memory") and "█" in line
     ]
     assert rows and len({line.index("|", line.index("|") + 1) for line in rows}) == 1
+
+
+@pytest.mark.parametrize(("value", "place"), [(0.5, 0.5), (0.95, 1.0), (1.2, 1.2)])
+def test_words_behind_a_bar_do_not_cross_the_reference(value: float, place: float) -> None:
+    bar = Bar(name="a", value=value, text="-5 %")
+    assert Bars(title="t", bars=[bar], reference=1.0).text_place(bar, 0.1) == place
+
+
+def test_a_font_installed_after_matplotlibs_list_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = pytest.importorskip("matplotlib.font_manager")
+    from stoker.report import png
+
+    old = [entry for entry in manager.fontManager.ttflist if entry.name == "DejaVu Sans"]
+    added: list[str] = []
+
+    def add(file: str) -> None:
+        added.append(file)
+        old.append(replace(old[0], name="NanumGothic"))
+
+    monkeypatch.setattr(manager.fontManager, "ttflist", old)
+    monkeypatch.setattr(manager.fontManager, "addfont", add)
+    monkeypatch.setattr(manager, "findSystemFonts", lambda: ["/f/DejaVuSans.ttf", "/f/NanumGothic-Bold.ttf"])
+    assert png.korean_font() == "NanumGothic"
+    assert added == ["/f/NanumGothic-Bold.ttf"]
 
 
 def test_names_that_stand_twice_are_numbered() -> None:

@@ -68,6 +68,15 @@ class Bars:
         """Length of the whole axis."""
         return max(self.reference or 0.0, *(max(bar.value, bar.high or 0.0) for bar in self.bars), 0.0)
 
+    def text_place(self, bar: Bar, room: float) -> float:
+        """Where a bar's words begin: behind bar and whisker, and behind the reference where they would cross it.
+
+        `room`: the length that words take, in the chart's unit.
+        """
+        end = max(bar.value, bar.high or 0.0)
+        crossed = self.reference is not None and end <= self.reference <= end + room
+        return self.reference if crossed and self.reference is not None else end
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:

@@ -21,8 +21,8 @@ sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem;border-bottom:1px solid var(--line)}
 table{border-collapse:collapse;margin:.7rem 0;display:block;overflow-x:auto;font-variant-numeric:tabular-nums}
 caption{text-align:left;color:var(--soft)}
-th,td{padding:.25rem .8rem .25rem 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
-th{color:var(--soft);font-weight:600}.right{text-align:right}th.right,td.right,td:first-child{white-space:nowrap}
+th,td{padding:.25rem .8rem .25rem 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top;
+word-break:keep-all}th{color:var(--soft);font-weight:600}.right{text-align:right}th.right,td.right,td:first-child{white-space:nowrap}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;margin:.7rem 0}dt{color:var(--soft)}dd{margin:0}
 figure{margin:1rem 0}figcaption{color:var(--soft)}svg{width:100%;height:auto;max-width:46rem}
 svg text{fill:var(--soft);font-size:12px}.grid{stroke:var(--line)}

@@ -5,6 +5,7 @@ are the English ones and what is not Latin in names becomes `?`, so that no box 
 """
 
 import io
+from pathlib import Path
 from typing import Any, Final
 
 from stoker.core.errors import EnvironmentProblem
@@ -19,11 +20,22 @@ _FONTS: Final = (
 
 
 def korean_font() -> str | None:
-    """The name of an installed font with Korean glyphs, or None."""
+    """The name of an installed font with Korean glyphs, or None.
+
+    matplotlib lists the fonts once and keeps the list: one that was installed since is looked for among the files.
+    """
     from matplotlib import font_manager
 
-    installed = {entry.name for entry in font_manager.fontManager.ttflist}
-    return next((name for name in _FONTS if name in installed), None)
+    names = {entry.name for entry in font_manager.fontManager.ttflist}
+    known = next((name for name in _FONTS if name in names), None)
+    if known is None:
+        wanted = {name.replace(" ", "").lower() for name in _FONTS} | {"notosanscjk"}
+        for file in sorted(font_manager.findSystemFonts()):
+            if Path(file).stem.partition("-")[0].replace(" ", "").lower() in wanted:
+                font_manager.fontManager.addfont(file)
+        names = {entry.name for entry in font_manager.fontManager.ttflist}
+        known = next((name for name in _FONTS if name in names), None)
+    return known
 
 
 def require_matplotlib() -> None:
@@ -99,11 +111,16 @@ def _draw_bars(axis: Any, bars: Bars, font: str | None) -> None:
     axis.set_xticks([])
     axis.set_xlim(0.0, (bars.longest or 1.0) * 1.25)
     for place, bar in zip(places, bars.bars, strict=True):
-        end = bar.value
         if bar.low is not None and bar.high is not None:
             axis.plot([bar.low, bar.high], [place, place], color="black", linewidth=1.5)
-            end = max(end, bar.high)
-        axis.text(end, place, " " + _safe(bar.text, font), va="center", fontsize=8, **_font(font))
+        axis.text(
+            bars.text_place(bar, 0.1 * bars.longest),
+            place,
+            " " + _safe(bar.text, font),
+            va="center",
+            fontsize=8,
+            **_font(font),
+        )
     if bars.reference is not None:
         axis.axvline(bars.reference, color="black", linestyle="--", linewidth=1.0)
     axis.set_title(_safe(bars.title, font), fontsize=10, loc="left", **_font(font))

@@ -15,6 +15,7 @@ _WIDTH: Final = 640
 _HEIGHT: Final = 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 14, 14, 40
 _COLOURS: Final = 6
+_TEXT_ROOM: Final = 60  # user units that the words behind a bar take
 _MAX_POINTS: Final = 1200
 
 
@@ -76,11 +77,10 @@ def bars_svg(bars: Bars) -> str:
         parts.append(
             f'<rect class="d{index % _COLOURS}" x="{left}" y="{y + 4}" width="{length:.1f}" height="16" rx="2"/>'
         )
-        end = left + length
         if bar.low is not None and bar.high is not None:
             low, high = left + bar.low / longest * inner, left + bar.high / longest * inner
             parts.append(f'<line class="whisker" x1="{low:.1f}" x2="{high:.1f}" y1="{y + 12}" y2="{y + 12}"/>')
-            end = max(end, high)
+        end = left + bars.text_place(bar, _TEXT_ROOM / inner * longest) / longest * inner
         parts.append(_text(end + 6, y + 16, bar.text, "start"))
     if bars.reference is not None:
         x = left + bars.reference / longest * inner
