@@ -152,6 +152,14 @@ def test_a_prefix_that_names_nothing_is_an_error() -> None:
     model, arch = MODELS["bert"]()
     with pytest.raises(ModelError, match="ST282"):
         adapter("full").attach(model, a_job(arch, freeze=["embedings"]).tune)
+    with pytest.raises(ModelError, match="ST282"):  # planning says so too
+        apply_passes(arch, a_job(arch, freeze=["encoderr", "layer"]), a_config())
+
+
+def test_the_base_models_own_name_freezes_in_planning_too(name: str) -> None:
+    model, arch = MODELS[name]()
+    ledger = apply_passes(arch, a_job(arch, freeze=[model.base_model_prefix]), a_config())
+    assert ledger.num_trainable < arch.num_params
 
 
 def test_qlora_says_what_it_needs() -> None:

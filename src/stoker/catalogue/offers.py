@@ -165,7 +165,8 @@ def check_listed(snapshot: OffersSnapshot, key: str, wanted: Iterable[str], plac
     known = {name.lower() for name in listed}
     for name in wanted:
         if name.lower() not in known:
-            near = difflib.get_close_matches(name.lower(), listed, n=3)
+            near = [other for other in listed if name.lower() in other.lower()]
+            near = near or difflib.get_close_matches(name.lower(), listed, n=3)
             raise PlanningError(
                 "ST303",
                 _("no offer has {key} {value}").format(key=key, value=name),

@@ -9,18 +9,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from stoker.core.errors import ModelError
+from stoker.core.i18n import _
 from stoker.core.ledger import Ledger, ModuleGroup
 
+_BASES: Final = ("model", "transformer", "base_model")
 _VARIANTS: Final = (".sliding", ".full")  # one stack of layers, told apart by attention window
 
 
 def freeze_groups(ledger: Ledger, prefixes: Sequence[str]) -> Ledger:
-    """The ledger with the groups that `prefixes` name frozen, block groups split at the frozen layers."""
+    """The ledger with the groups that `prefixes` name frozen, block groups split at the frozen layers.
+
+    Raises ModelError ST282 for a lone word that is neither a group's name nor the base model's.
+    """
     if not prefixes:
         return ledger
     result: list[ModuleGroup] = []
     first_layer: dict[str, int] = {}
     tops = {part for group in ledger.groups for part in (group.name, group.name.split(".", 1)[0])}
+    for prefix in prefixes:
+        if _is_base(prefix, tops) and not _may_name_base(prefix, ledger.arch.family):
+            raise nothing_to_freeze(prefix, ledger.arch.name, sorted(tops))
     for group in ledger.groups:
         root = _root(group)
         start = first_layer.get(root, 0)
@@ -31,6 +40,16 @@ def freeze_groups(ledger: Ledger, prefixes: Sequence[str]) -> Ledger:
         ]
         result.extend(_runs(group, frozen))
     return replace(ledger, groups=tuple(result))
+
+
+def nothing_to_freeze(prefix: str, model: str, names: Sequence[str]) -> ModelError:
+    """The error for a prefix that matches nothing; `names`: some that would."""
+    return ModelError(
+        "ST282",
+        _("tune.freeze: {prefix} names no parameter of {model}").format(prefix=prefix, model=model),
+        place="tune.freeze",
+        fix=_("for example: {names}").format(names=", ".join(names)),
+    )
 
 
 def mark_backward(ledger: Ledger) -> Ledger:
@@ -54,9 +73,18 @@ def _root(group: ModuleGroup) -> str:
     return next((group.name.removesuffix(v) for v in _VARIANTS if group.name.endswith(v)), group.name)
 
 
+def _is_base(prefix: str, tops: set[str]) -> bool:
+    return "." not in prefix and not prefix.startswith(tuple(tops))
+
+
+def _may_name_base(prefix: str, family: str) -> bool:
+    """The base is an attribute such as `model`, `transformer`, or part of the family's name: `roberta`, `gpt_neox`."""
+    return prefix in _BASES or prefix in family.replace("-", "_")
+
+
 def _covers(prefix: str, group: ModuleGroup, layer: int, tops: set[str]) -> bool:
     """Whether `prefix` names the whole of `group`'s layer number `layer`. A lone word like no group's: the base."""
-    if "." not in prefix and not prefix.startswith(tuple(tops)):
+    if _is_base(prefix, tops):
         return group.kind != "head" or group.name == "pooler"
     module = f"{_root(group)}.{layer}" if group.kind == "block" else _root(group)
     below_base = prefix.split(".", 1)[-1]

@@ -5,9 +5,8 @@ from typing import Any
 
 from torch import nn
 
-from stoker.core.errors import ModelError
-from stoker.core.i18n import _
 from stoker.core.job import TuneSpec
+from stoker.techniques.adapter.freeze import nothing_to_freeze
 from stoker.techniques.adapter.lora import nothing_to_adapt
 from stoker.techniques.adapter.targets import is_target
 from stoker.techniques.names import LAYER, base_attribute, below_base, is_language_model, matches_prefix
@@ -20,14 +19,7 @@ def freeze_prefixes(model: nn.Module, prefixes: Sequence[str]) -> None:
         found = [param for name, param in model.named_parameters() if matches_prefix(name, prefix, base)]
         if not found:
             names = sorted({name for name, child in model.named_children() if any(True for _p in child.parameters())})
-            raise ModelError(
-                "ST282",
-                _("tune.freeze: {prefix} names no parameter of {model}").format(
-                    prefix=prefix, model=type(model).__name__
-                ),
-                place="tune.freeze",
-                fix=_("for example: {names}").format(names=", ".join(names)),
-            )
+            raise nothing_to_freeze(prefix, type(model).__name__, names)
         for param in found:
             param.requires_grad_(False)
 
