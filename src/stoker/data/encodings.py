@@ -12,6 +12,7 @@ from stoker.core.errors import DataError
 from stoker.core.i18n import _
 
 _BLOCK_BYTES = 1 << 20
+_NO_FILE_ENCODINGS = ("idna", "punycode", "raw_unicode_escape", "undefined", "unicode_escape")  # of names and literals
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -81,7 +82,7 @@ def first_failure(file: Path, codec: str) -> Failure | None:
 def encoding_of_head(head: bytes, declared: str | None = None) -> str:
     """The likely codec from a file's first bytes, for samples; a whole read checks every byte."""
     if declared is not None:
-        return declared
+        return text_codec(declared)
     for mark, codec in _BOMS:
         if head.startswith(mark):
             return codec
@@ -93,18 +94,27 @@ def encoding_of_head(head: bytes, declared: str | None = None) -> str:
 
 
 def _declared(file: Path, declared: str) -> str:
+    name = text_codec(declared)
+    with file.open("rb") as stream:
+        has_bom = name == "utf-8" and stream.read(3) == codecs.BOM_UTF8
+    return _checked(file, "utf-8-sig" if has_bom else name)
+
+
+def text_codec(declared: str) -> str:
+    """Python's name of the declared encoding. Raises DataError ST105 for what is no encoding of a text file."""
     try:
         name = codecs.lookup(declared).name
-    except LookupError as error:
+        "".encode(name)  # a LookupError for codecs between bytes and bytes, or text and text: base64, zlib, rot13
+        if name.replace("-", "_") in _NO_FILE_ENCODINGS:
+            raise LookupError(name)
+    except (LookupError, ValueError) as error:  # ValueError: a NUL in the name
         raise DataError(
             "ST105",
             _("there is no encoding {name}").format(name=repr(declared)),
             place="data.encoding",
             fix=_("for example utf-8, cp949, utf-16; or remove the key"),
         ) from error
-    with file.open("rb") as stream:
-        has_bom = name == "utf-8" and stream.read(3) == codecs.BOM_UTF8
-    return _checked(file, "utf-8-sig" if has_bom else name)
+    return name
 
 
 def _checked(file: Path, codec: str) -> str:
