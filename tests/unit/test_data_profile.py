@@ -102,3 +102,31 @@ def test_bad_columns_are_errors_here_too(folder: Path) -> None:
     write_rows(folder / "t.jsonl", ROWS[:50])
     with pytest.raises(DataError, match="ST110"):
         quick_profile(write_job(folder, {**DATA, "train": "t.jsonl", "text": "nowhere"}), small_model())
+
+
+def test_what_check_refuses_the_sample_refuses_alike(folder: Path) -> None:
+    """A column twice, and pages torn inside a file whose footer is whole."""
+    job = write_job(folder, {**DATA, "train": "t.parquet"})
+    columns = [pa.array(["a", "b"]), pa.array(["a", "b"]), pa.array(["x", "y"])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["text", "text", "label"]), folder / "t.parquet")
+    with pytest.raises(DataError, match="ST112"):
+        quick_profile(job, small_model())
+    pq.write_table(pa.table({"text": [f"a {i}" for i in range(20)], "label": ["x", "y"] * 10}), folder / "t.parquet")
+    whole = (folder / "t.parquet").read_bytes()
+    (folder / "t.parquet").write_bytes(whole[:10] + bytes(byte ^ 0x55 for byte in whole[10:80]) + whole[80:])
+    with pytest.raises(DataError, match="ST108"):
+        quick_profile(job, small_model())
+
+
+def test_a_loop_of_links_is_no_absent_file(folder: Path) -> None:
+    (folder / "loop.csv").symlink_to(folder / "loop.csv")
+    with pytest.raises(DataError, match="ST102"):
+        quick_profile(write_job(folder, {**DATA, "train": "loop.csv", "num_samples": 5}), small_model())
+
+
+def test_images_that_cannot_be_reached_are_left_to_check(folder: Path) -> None:
+    for name in ("a", "b"):
+        (folder / "img" / name).mkdir(parents=True)
+        (folder / "img" / name / "x.png").symlink_to(folder / "img" / name / "x.png")
+    job = write_job(folder, {"train": "img"}, task="image_classification")
+    assert quick_profile(job, small_model())[0].num_samples == 2

@@ -96,6 +96,17 @@ def test_utf16_without_a_mark_is_named(tmp_path: Path) -> None:
     assert error.code == "ST105" and "NUL" in error.problem
 
 
+@pytest.mark.parametrize(
+    "name", ["nope", "", "a\0b", "rot13", "base64", "zlib", "undefined", "punycode", "unicode_escape"]
+)
+def test_only_encodings_of_text_files_may_be_declared(tmp_path: Path, name: str) -> None:
+    """Python's codecs also hold transforms and spellings of literals: they are no encoding of a file."""
+    (tmp_path / "a.csv").write_text(TEXT, encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        read_table(tmp_path / "a.csv", ("text",), encoding=name)
+    assert caught.value.code == "ST105" and caught.value.place == "data.encoding"
+
+
 def test_quoted_newlines_and_tsv(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text('text,label\n"one\ntwo, ""three""",1\nfour,0\n', encoding="utf-8")
@@ -170,6 +181,15 @@ def test_unsafe_paths_are_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "folder.csv").code == "ST102"
 
 
+@pytest.mark.parametrize("name", ["a\0b.csv", "x" * 5000 + ".csv", "~no-such-user/a.csv", "~no-such-user/a"])
+def test_names_that_no_file_can_have_are_refused(tmp_path: Path, name: str) -> None:
+    from stoker.core.job import DataSpec, Job
+    from stoker.data.files import resolve_path
+
+    job = Job(model="m", task="causal_lm", data=DataSpec(train=name), base_dir=str(tmp_path))
+    assert refusal(resolve_path(job, name)).code in ("ST101", "ST102")
+
+
 def test_a_missing_file_names_its_neighbour(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(TEXT, encoding="utf-8")
     error = refusal(tmp_path / "trian.csv")
@@ -216,3 +236,14 @@ def test_a_torn_parquet_is_refused(tmp_path: Path) -> None:
     assert refusal(file, "text").code == "ST108"
     file.write_bytes(b"not parquet at all")
     assert refusal(file, "text").code == "ST108"
+
+
+@pytest.mark.parametrize("escape", [r"\ud800", r"\udc00 x", r"\ud83d\ud83d\ude00"])
+def test_half_a_character_is_no_text(tmp_path: Path, escape: str) -> None:
+    """JSON can spell lone surrogates, which no tokenizer and no UTF-8 file takes."""
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "\\ud83d\\ude00 ok"}\n{"text": "' + escape + '"}\n', encoding="utf-8")
+    error = refusal(file, "text")
+    assert error.code == "ST107" and error.place.endswith(":2")
+    file.write_text('{"text": "\\ud83d\\ude00 ok"}\n', encoding="utf-8")
+    assert read(file, "text").columns["text"] == ["\U0001f600 ok"]

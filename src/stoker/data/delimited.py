@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from stoker.core.errors import DataError
 from stoker.core.i18n import _
 from stoker.data.encodings import detect_encoding
-from stoker.data.table import MAX_FIELD_CHARS, MAX_LINE_CHARS, Table, compose_name, require_columns
+from stoker.data.table import MAX_FIELD_CHARS, MAX_LINE_CHARS, Table, compose_name, require_columns, require_once
 
 
 def read_delimited(file: Path, wanted: tuple[str, ...], *, encoding: str | None, delimiter: str) -> Table:
@@ -54,7 +54,7 @@ def _read(file: Path, wanted: tuple[str, ...], codec: str, delimiter: str, *, qu
             strict=quoted,
         )
         header = _header(rows, file)
-        _require_once(file, wanted, header)
+        require_once(f"{file}:1", wanted, header)
         require_columns(file, wanted, header)
         places = [header.index(name) for name in wanted]
         columns: list[list[Any]] = [[] for _name in wanted]
@@ -113,14 +113,3 @@ def _ragged(file: Path, start: int, row: list[str], header: list[str]) -> DataEr
         place=f"{file}:{start}",
         fix=_("a cell that holds a separator or a newline must stand in quotes"),
     )
-
-
-def _require_once(file: Path, wanted: tuple[str, ...], header: list[str]) -> None:
-    for name in wanted:
-        if header.count(name) > 1:
-            raise DataError(
-                "ST112",
-                _("the column {name} stands {count} times").format(name=name, count=header.count(name)),
-                place=f"{file}:1",
-                fix=_("rename or remove one of them"),
-            )

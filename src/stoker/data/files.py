@@ -22,12 +22,28 @@ _BLOCK_BYTES = 1 << 20
 
 def resolve_path(job: Job, name: str) -> Path:
     """`name` of the job file as a path: absolute, or relative to the job file's folder; in the form that exists."""
-    return find_existing(Path(job.base_dir) / Path(name).expanduser())
+    return find_existing(Path(job.base_dir) / expand_home(name))
+
+
+def expand_home(name: str) -> Path:
+    """`name` with a leading `~` or `~user` expanded; as it stands where there is no such home."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
+
+
+def path_exists(path: Path) -> bool:
+    """Whether `path` can be reached; False also for what no path can be: a NUL in it, a name that is too long."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def find_existing(path: Path) -> Path:
     """`path` in whichever Unicode form (NFC or NFD, part by part) exists on disk; `path` itself when none does."""
-    if os.path.lexists(path):
+    if os.path.lexists(path) or "\0" in str(path):
         return path
     found = Path(path.anchor) if path.anchor else Path()
     for part in path.parts[1:] if path.anchor else path.parts:
@@ -53,7 +69,7 @@ def real_path(path: Path) -> Path:
         real = path.resolve(strict=True)
     except FileNotFoundError:
         raise missing_file(path) from None
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a loop, before 3.13; ValueError: a NUL
         raise DataError(
             "ST102",
             _("cannot be followed: {error}").format(error=getattr(error, "strerror", None) or error),
@@ -90,8 +106,8 @@ def regular_file(path: Path) -> Path:
 def missing_file(path: Path) -> DataError:
     """The error for a path that does not exist, naming the nearest name beside it."""
     try:
-        names = sorted(entry.name for entry in path.parent.iterdir())
-    except OSError:
+        names = sorted(entry.name for entry in path.parent.iterdir() if entry.name != path.name)
+    except (OSError, ValueError):
         names = []
     near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
     return DataError(
@@ -113,10 +129,18 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
+def file_bytes(path: Path) -> int:
+    """Size in bytes, 0 for what cannot be reached: a sample's concern, `check` names it."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def file_identity(path: Path) -> str:
     """Path, size and modification time: what changes when a file is written again, without reading it."""
     try:
         facts = path.stat()
-    except OSError:
+    except (OSError, ValueError):
         return f"{path} missing"
     return f"{path.resolve()} {facts.st_size} {facts.st_mtime_ns}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from stoker.core.errors import DataError
 from stoker.core.i18n import _
 from stoker.core.job import Job
-from stoker.data.files import TABLE_SUFFIXES, resolve_path
+from stoker.data.files import TABLE_SUFFIXES, expand_home, path_exists, resolve_path
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "vocab.txt", "merges.txt", "*.model")
@@ -24,9 +24,9 @@ def hub_cache() -> Path:
     """Where huggingface_hub keeps repositories: HF_HUB_CACHE, HF_HOME/hub, or under the user's cache folder."""
     named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if named:
-        return Path(named).expanduser()
-    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface"
-    return Path(os.environ.get("HF_HOME") or base).expanduser() / "hub"
+        return expand_home(named)
+    base = expand_home(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return expand_home(os.environ.get("HF_HOME") or str(base)) / "hub"
 
 
 def snapshot_folder(repo: str, kind: str) -> Path | None:
@@ -44,7 +44,7 @@ def snapshot_folder(repo: str, kind: str) -> Path | None:
 def local_source(job: Job) -> Job:
     """`job` with a hub data set replaced by its files in the local cache. Raises DataError ST180 where it is absent."""
     name = job.data.train
-    if name is None or not is_hub_id(name) or resolve_path(job, name).exists():
+    if name is None or not is_hub_id(name) or path_exists(resolve_path(job, name)):
         return job
     folder = snapshot_folder(name, "datasets")
     if folder is None:

@@ -11,7 +11,7 @@ from stoker.core.errors import DataError
 from stoker.core.i18n import _
 from stoker.core.job import Job
 from stoker.data.drafts import EMPTY_TEXT, MISSING_LABEL
-from stoker.data.files import find_existing, resolve_path
+from stoker.data.files import find_existing, real_path, resolve_path
 from stoker.data.image_files import class_folders, images_in
 from stoker.data.labels import Target, class_name, is_missing, label_columns, zero_or_one
 from stoker.data.splits import SPLITS, held_out, split_positions
@@ -95,7 +95,7 @@ def read_image_splits(job: Job) -> dict[str, ImageDraft]:
         if given is None:
             continue
         path = resolve_path(job, given)
-        if path.is_dir():
+        if real_path(path).is_dir():
             drafts[name] = _from_folder(job, path, name)
             continue
         table = read_table(path, image_columns(job, path, with_split=name == "train"), encoding=job.data.encoding)

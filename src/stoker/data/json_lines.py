@@ -1,10 +1,11 @@
 """jsonl (one object a line) and json (one array of objects): strict JSON, no NaN, no duplicate keys, bounded depth."""
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stoker.core.codec import loads
+from stoker.core.codec import dumps, loads
 from stoker.core.errors import DataError
 from stoker.core.i18n import _
 from stoker.data.delimited import capped_lines
@@ -13,6 +14,7 @@ from stoker.data.table import Table, compose_name, require_columns
 
 _MAX_ARRAY_BYTES = 1 << 30
 _MAX_NAMES = 10_000
+_LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # or half of a pair: looked at more closely
 
 
 def read_json_lines(file: Path, wanted: tuple[str, ...], *, encoding: str | None) -> Table:
@@ -43,9 +45,20 @@ def parse_object(text: str, place: str, kind: type = dict) -> Any:
         raise _broken(_("nested too deeply"), place) from None
     except ValueError as error:
         raise _broken(str(error), place) from error
+    if _LONE_SURROGATE.search(text) and not _is_text(value):
+        raise _broken(_("half of a character (a lone surrogate) is no text"), place)
     if not isinstance(value, kind):
         raise _broken(_("not an object") if kind is dict else _("not an array of objects"), place)
     return value
+
+
+def _is_text(value: Any) -> bool:
+    """Whether all of `value` can be written as UTF-8: JSON's escapes can spell halves of characters."""
+    try:
+        dumps(value).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _line_objects(file: Path, codec: str) -> Iterator[tuple[int, Any]]:

@@ -3,13 +3,15 @@
 Text columns stay dictionary-encoded while they are read, so that a text repeated a million times costs once.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from stoker.core.errors import DataError
 from stoker.core.i18n import _
-from stoker.data.table import MAX_FIELD_CHARS, Table, compose_name, require_columns
+from stoker.data.table import MAX_FIELD_CHARS, Table, compose_name, require_columns, require_once
 
+UNREADABLE = (OSError, ValueError)  # what pyarrow raises on a torn file; UnicodeDecodeError is a ValueError
 _BATCH_ROWS = 65_536
 _MAX_RATIO = 200  # decoded bytes per byte of file; real text packs 2 to 20 times
 _FREE_BYTES = 256 << 20  # below this no ratio is checked
@@ -19,16 +21,7 @@ def read_parquet(file: Path, wanted: tuple[str, ...]) -> Table:
     """The `wanted` columns as Python values; text of at most 16 MiB a cell. Raises DataError ST104, ST108 to ST112."""
     parquet = open_parquet(file)
     names = [compose_name(name) for name in parquet.schema_arrow.names]
-    require_columns(file, wanted, names)
-    for name in wanted:
-        if names.count(name) > 1:
-            raise DataError(
-                "ST112",
-                _("the column {name} stands {count} times").format(name=name, count=names.count(name)),
-                place=str(file),
-                fix=_("rename or remove one of them"),
-            )
-    stored = [parquet.schema_arrow.names[names.index(name)] for name in wanted]
+    stored = stored_names(file, parquet, wanted)
     check_sizes(file, parquet, stored)
     columns: dict[str, list[Any]] = {name: [] for name in wanted}
     decoded_bytes, row = 0, 0
@@ -40,7 +33,7 @@ def read_parquet(file: Path, wanted: tuple[str, ...]) -> Table:
                 decoded_bytes += num_bytes
             row += batch.num_rows
             _check_ratio(file, decoded_bytes)
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise unreadable(file, error) from error
     return Table(
         file=file,
@@ -62,8 +55,16 @@ def open_parquet(file: Path) -> Any:
         schema = pq.read_schema(file)
         text = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
         return pq.ParquetFile(file, read_dictionary=text)
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise unreadable(file, error) from error
+
+
+def stored_names(file: Path, parquet: Any, wanted: Iterable[str]) -> list[str]:
+    """The wanted columns by the names they are stored under. Raises DataError ST110 (absent) or ST112 (twice)."""
+    names = [compose_name(name) for name in parquet.schema_arrow.names]
+    require_columns(file, wanted, names)
+    require_once(str(file), wanted, names)
+    return [parquet.schema_arrow.names[names.index(name)] for name in wanted]
 
 
 def check_sizes(file: Path, parquet: Any, columns: list[str]) -> None:

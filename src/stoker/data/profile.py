@@ -21,7 +21,7 @@ from stoker.core.profile import (
     lengths_from_samples,
 )
 from stoker.data.drafts import draft_rows, text_columns
-from stoker.data.files import missing_file, resolve_path
+from stoker.data.files import file_bytes, real_path, resolve_path
 from stoker.data.hub import local_source
 from stoker.data.image_files import class_folders, images_in
 from stoker.data.images import image_columns
@@ -48,10 +48,9 @@ def quick_profile(job: Job, model: ResolvedModel) -> tuple[DataProfile, list[str
     try:
         job = local_source(job)
         path = resolve_path(job, job.data.train or "")
-        if not path.exists():
-            raise missing_file(path)
-    except DataError:
-        if job.data.num_samples is None:
+        real_path(path)
+    except DataError as error:
+        if job.data.num_samples is None or error.code == "ST102":  # what is there and is no data is no absence
             raise
         profile, notes = _declared(job, model)
         return profile, [*notes, _("{name} is not here: planned from the declared sizes").format(name=job.data.train)]
@@ -215,7 +214,7 @@ def _of_images(job: Job, path: Path) -> tuple[DataProfile, list[str]]:
     notes: list[str] = []
     if path.is_dir():
         counts = {folder.name: len(images_in(folder)) for folder in class_folders(path)}
-        total, sizes = sum(counts.values()), [p.stat().st_size for p in images_in(class_folders(path)[0])[:100]]
+        total, sizes = sum(counts.values()), [file_bytes(p) for p in images_in(class_folders(path)[0])[:100]]
         num_labels = len(job.data.label_names or counts)
         evaluation = sum(len(images_in(f)) for f in _eval_folders(job))
     else:
@@ -243,4 +242,4 @@ def _of_images(job: Job, path: Path) -> tuple[DataProfile, list[str]]:
 
 def _eval_folders(job: Job) -> list[Path]:
     folder = resolve_path(job, job.data.eval) if job.data.eval else None
-    return class_folders(folder) if folder is not None and folder.is_dir() else []
+    return class_folders(folder) if folder is not None and real_path(folder).is_dir() else []

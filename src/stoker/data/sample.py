@@ -51,13 +51,21 @@ def sample_table(path: Path, wanted: tuple[str, ...], *, count: int, encoding: s
 
 
 def _sample_parquet(file: Path, wanted: tuple[str, ...], count: int, tally: str | None) -> Sample:
-    from stoker.data.parquet import check_sizes, column_values, open_parquet
+    from stoker.data.parquet import UNREADABLE, unreadable
+
+    try:
+        return _sample_groups(file, wanted, count, tally)
+    except UNREADABLE as error:
+        raise unreadable(file, error) from error
+
+
+def _sample_groups(file: Path, wanted: tuple[str, ...], count: int, tally: str | None) -> Sample:
+    from stoker.data.parquet import check_sizes, column_values, open_parquet, stored_names
 
     parquet = open_parquet(file)
     names = [compose_name(name) for name in parquet.schema_arrow.names]
     wanted = tuple(compose_name(name) for name in wanted)
-    require_columns(file, wanted, names)
-    stored = {name: parquet.schema_arrow.names[names.index(name)] for name in wanted}
+    stored = dict(zip(wanted, stored_names(file, parquet, wanted), strict=True))
     check_sizes(file, parquet, list(stored.values()))
     groups, total = parquet.metadata.num_row_groups, int(parquet.metadata.num_rows)
     chosen = sorted({round(i * (groups - 1) / 3) for i in range(4)}) if groups else []

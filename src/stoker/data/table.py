@@ -2,14 +2,14 @@
 
 import difflib
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stoker.core.errors import DataError
 from stoker.core.i18n import _
-from stoker.data.files import TABLE_SUFFIXES, missing_file, regular_file
+from stoker.data.files import TABLE_SUFFIXES, missing_file, path_exists, regular_file
 
 MAX_FIELD_CHARS = 16 << 20
 MAX_LINE_CHARS = 64 << 20
@@ -76,7 +76,7 @@ def table_suffix(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix in TABLE_SUFFIXES:
         return suffix
-    if not path.exists():
+    if not path_exists(path):
         raise missing_file(path)
     raise DataError(
         "ST103",
@@ -105,3 +105,15 @@ def require_columns(file: Path, wanted: Iterable[str], names: Iterable[str]) -> 
         elif near:
             fix = _("did you mean {name}?").format(name=near[0]) + " " + fix
         raise DataError("ST110", _("there is no column {name}").format(name=name), place=str(file), fix=fix)
+
+
+def require_once(place: str, wanted: Iterable[str], names: Sequence[str]) -> None:
+    """Raises DataError ST112 for a wanted column that stands more than once among `names`."""
+    for name in wanted:
+        if names.count(name) > 1:
+            raise DataError(
+                "ST112",
+                _("the column {name} stands {count} times").format(name=name, count=names.count(name)),
+                place=place,
+                fix=_("rename or remove one of them"),
+            )

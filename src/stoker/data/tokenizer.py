@@ -16,7 +16,7 @@ from stoker.core.errors import DataError
 from stoker.core.i18n import _
 from stoker.core.job import Job
 from stoker.core.plan import ResolvedModel
-from stoker.data.files import find_existing, regular_file
+from stoker.data.files import path_exists, regular_file, resolve_path
 
 BATCH_TEXTS = 4096
 _FILES = (
@@ -126,8 +126,8 @@ def settle_parallelism() -> None:
 def tokenizer_path(job: Job, model: ResolvedModel) -> Path | None:
     """The tokenizer's folder or file: the job's own, else the model's; None where neither has one."""
     if job.tokenizer is not None:
-        local = find_existing(Path(job.base_dir) / Path(job.tokenizer).expanduser())
-        if local.exists() or model.tokenizer is None:
+        local = resolve_path(job, job.tokenizer)
+        if path_exists(local) or model.tokenizer is None:
             return local
     for name in (model.tokenizer, model.folder):
         if name is not None:
