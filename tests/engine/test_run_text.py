@@ -53,6 +53,15 @@ def test_multi_label_learns(finished: tuple[Path, RunRecord, Listening]) -> None
     assert sum(line.samples for line in record.steps) == record.end["samples"] == 8 * 128
 
 
+def test_the_paper_names_every_key_of_header_and_end(finished: tuple[Path, RunRecord, Listening]) -> None:
+    """The other lines' keys are types, held against the paper in tests/unit/test_papers.py."""
+    _out, record, _watcher = finished
+    paper = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8").splitlines()
+    for kind, row in (("header", record.header), ("end", record.end or {})):
+        described = next(line for line in paper if line.startswith(f"| `{kind}`"))
+        assert [key for key in row if f"`{key}`" not in described and key != "kind"] == []
+
+
 def test_the_effective_batch_is_told_before_training(finished: tuple[Path, RunRecord, Listening]) -> None:
     _out, _record, watcher = finished
     assert any("effective batch 16 = 4 a forward x 4 accumulated x 1" in text for text in watcher.notices)
