@@ -36,6 +36,14 @@ def test_an_error_reads_code_place_problem_fix() -> None:
     assert str(error) == "[ST010] job.yaml:3: unknown key x\n  -> did you mean y?"
 
 
+def test_names_of_the_user_cannot_break_the_message() -> None:
+    """Line breaks, terminal controls, marks that turn the direction, and 100 kB in one word."""
+    text = str(DataError("ST101", "no file", place="a\nb\x1b[2J\u202ec.csv", fix="x" * 100_000))
+    assert "a\\nb\\x1b[2J\\u202ec.csv: no file" in text
+    assert text.count("\n") == 1 and len(text) < 4000
+    assert "한글 이름.csv" in str(DataError("ST101", "no file", place="한글 이름.csv"))
+
+
 def test_exit_codes_stand_in_the_tree() -> None:
     assert {kind.exit_code for kind in RANGES} == {2}
     assert all(issubclass(kind, BadInput) for kind in RANGES)

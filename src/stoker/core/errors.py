@@ -14,6 +14,14 @@
 What cannot be done although the input is sound (no GPU fits) is a value (`Rejection`), not an exception.
 """
 
+_MOST_CHARS = 1500
+
+
+def _one_line(text: str) -> str:
+    """`text` as one line of bounded length: names that the user gave may hold line breaks, controls, or 100 kB."""
+    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return line if len(line) <= _MOST_CHARS else line[: _MOST_CHARS // 2] + " ... " + line[-_MOST_CHARS // 2 :]
+
 
 class StokerError(Exception):
     """An error with a code, a place, a problem and a fix, each already in the user's language.
@@ -32,8 +40,9 @@ class StokerError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        head = f"{self.place}: {self.problem}" if self.place else self.problem
-        return f"[{self.code}] {head}" + (f"\n  -> {self.fix}" if self.fix else "")
+        place, problem, fix = _one_line(self.place), _one_line(self.problem), _one_line(self.fix)
+        head = f"{place}: {problem}" if place else problem
+        return f"[{self.code}] {head}" + (f"\n  -> {fix}" if fix else "")
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.code, self.problem, self.place, self.fix))
