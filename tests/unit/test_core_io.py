@@ -1,12 +1,16 @@
 """Job files end to end: each mistake is answered with its place, the nearest key, and what to do; exit code 2."""
 
+import os
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
 from stoker.core.errors import JobFileError
+from stoker.core.i18n import set_language
 from stoker.core.io import job_to_yaml, read_job
-from stoker.core.job import Job
+from stoker.core.job import DataSpec, Job, NvmeSpec, ParallelSpec
 from stoker.core.job_schema import json_schema
 
 GOOD = """\
@@ -119,6 +123,9 @@ def test_a_missing_key_says_what_it_means(tmp_path: Path, missing: str) -> None:
         ("goal.currency=EUR", "goal.currency"),
         ("goal.vat_frac=10", "goal.vat_frac"),
         ("goal.budget_usd=-5", "goal.budget_usd"),
+        ("goal.budget_usd=1e12", "goal.budget_usd"),
+        ("goal.deadline_hours=1e12", "goal.deadline_hours"),
+        ("hardware.hbm_gb=1e308", "hardware.hbm_gb"),
         ("run.micro_batch_size=0", "run.micro_batch_size"),
         ("run.precision=fp8", "run.precision"),
         ("run.parallel={dp_shard: 0}", "run.parallel.dp_shard"),
@@ -135,6 +142,42 @@ def test_wrong_types_and_absurd_numbers_are_named(tmp_path: Path, override: str,
     last = key.rsplit(".", 1)[-1]
     assert error.fix.startswith(f"{last}: ")
     assert len(error.fix) > len(last) + 4  # the key's own sentence
+
+
+@pytest.mark.parametrize(
+    ("override", "english", "korean"),
+    [
+        ("hardware=null", "null is not allowed here: it must be a mapping of keys", "null"),
+        ("hardware.gpus=L4", "it must be a list: [a, b]", "목록"),
+        ("train.lr=0", "it must be above 0", "0보다 커야"),
+        ("train.epochs=1e9", "it must be at most 10,000", "10,000 이하"),
+        ("train.seed=1.5", "it must be a whole number", "정수"),
+        ("train.schedule=poly", "it must be 'linear', 'cosine' or 'constant'", "'linear'"),
+        ("hardware.here=yes", "it must be true or false", "true 또는 false"),
+    ],
+)
+def test_what_is_wrong_with_a_value_is_said_in_the_users_language(
+    tmp_path: Path, override: str, english: str, korean: str
+) -> None:
+    """No word of the validator's own, neither pydantic's English nor Python's None."""
+    assert english in refused(tmp_path, GOOD, override).problem
+    set_language("ko")
+    problem = refused(tmp_path, GOOD, override).problem
+    assert korean in problem and "must" not in problem and "None" not in problem
+
+
+def test_every_number_of_a_job_has_both_bounds() -> None:
+    """1e308 is a float and 10**30 an int: a key without a limit takes them into the arithmetic of a plan."""
+    open_ended = []
+    sections = [f.default for f in fields(Job) if is_dataclass(f.default)]
+    for section in (DataSpec, NvmeSpec, ParallelSpec, *map(type, sections)):
+        hints = get_type_hints(section)
+        for item in fields(section):
+            members = {hints[item.name], *get_args(hints[item.name])}
+            is_number = bool(members & {int, float})
+            if is_number and not ({"gt", "ge"} & set(item.metadata) and {"lt", "le"} & set(item.metadata)):
+                open_ended.append(f"{section.__name__}.{item.name}")
+    assert not open_ended
 
 
 def test_a_wrong_value_in_the_file_names_its_line(tmp_path: Path) -> None:
@@ -176,6 +219,23 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(JobFileError, match=words) as caught:
             read_job(path)
         assert caught.value.code == "ST005"
+
+
+def test_what_is_there_and_no_file_is_not_called_missing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, words in ((tmp_path / "pipe", "pipe or device"), (Path("/dev/null"), "pipe or device")):
+        with pytest.raises(JobFileError, match=words):
+            read_job(path)
+    with pytest.raises(JobFileError, match="ST005"):
+        read_job("a\0b")
+
+
+def test_a_data_file_given_as_job_is_not_read_to_its_end(tmp_path: Path) -> None:
+    """A sparse terabyte, which no memory holds."""
+    with (tmp_path / "huge.csv").open("wb") as stream:
+        stream.truncate(10**12)
+    with pytest.raises(JobFileError, match="larger than 2 MB"):
+        read_job(tmp_path / "huge.csv")
 
 
 @pytest.mark.parametrize("encoding", ["cp949", "utf-16"])

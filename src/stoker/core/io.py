@@ -16,7 +16,8 @@ from stoker.core.errors import JobFileError
 from stoker.core.i18n import _
 from stoker.core.job import Job
 from stoker.core.job_checks import check_job
-from stoker.core.job_yaml import KeyPath, YamlDocument, parse_yaml
+from stoker.core.job_reasons import reason_of, shown_value
+from stoker.core.job_yaml import MAX_BYTES, KeyPath, YamlDocument, parse_yaml, too_large
 
 
 def read_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
@@ -29,24 +30,30 @@ def read_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
     return job_from_document(document, overrides, place=str(file), base_dir=file.resolve().parent)
 
 
-def read_text(file: Path) -> str:
-    """The UTF-8 text of a job or plan file (BOM allowed). Raises JobFileError ST005 or ST006."""
+def read_text(file: Path, *, most: int = MAX_BYTES) -> str:
+    """The UTF-8 text of a job or plan file (BOM allowed) of at most `most` bytes.
+
+    Raises JobFileError ST001 (larger), ST005 (no file) or ST006 (not UTF-8).
+    """
     try:
-        raw = file.read_bytes() if file.is_file() else None
-    except OSError as error:
+        if not file.is_file():
+            raise JobFileError(
+                "ST005",
+                _no_file(file),
+                place=str(file),
+                fix=_("`stoker init` writes a commented starter job.yaml"),
+            )
+        with file.open("rb") as stream:
+            raw = stream.read(most + 1)  # a data file named by mistake may be larger than memory
+    except (OSError, ValueError) as error:
         raise JobFileError(
             "ST005",
-            error.strerror or str(error),
+            getattr(error, "strerror", None) or str(error),
             place=str(file),
             fix=_("check the path and its permissions"),
         ) from error
-    if raw is None:
-        raise JobFileError(
-            "ST005",
-            _("is a folder, not a file") if file.is_dir() else _("there is no such file"),
-            place=str(file),
-            fix=_("`stoker init` writes a commented starter job.yaml"),
-        )
+    if len(raw) > most:
+        raise too_large(str(file))
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -57,6 +64,12 @@ def read_text(file: Path) -> str:
             place=f"{file}:{line}",
             fix=_("save the file as UTF-8"),
         ) from error
+
+
+def _no_file(file: Path) -> str:
+    if file.is_dir():
+        return _("is a folder, not a file")
+    return _("is a pipe or device, not a file") if file.exists() else _("there is no such file")
 
 
 def job_from_document(document: YamlDocument, overrides: Sequence[str] = (), *, place: str, base_dir: Path) -> Job:
@@ -157,19 +170,22 @@ def _first_problem(problems: Sequence[Mapping[str, Any]], value: dict[str, Any],
             fix=_("add {key}: {doc}").format(key=name, doc=doc),
         )
     given = _value_at(value, path)
+    fix = _("{key}: {doc}").format(key=path[-1] if path else "job", doc=_doc(path))
+    if given is None:
+        fix += "; " + _("remove the key to keep its default")
     return JobFileError(
         "ST012",
         _("{value} is not allowed here: {reason}").format(
-            value=repr(given)[:80], reason=_reasons(problems, path, value)
+            value=shown_value(given), reason=_reasons(problems, path, value)
         ),
         place=places(*path),
-        fix=_("{key}: {doc}").format(key=path[-1] if path else "job", doc=_doc(path)),
+        fix=fix,
     )
 
 
 def _reasons(problems: Sequence[Mapping[str, Any]], path: KeyPath, value: dict[str, Any]) -> str:
-    same = [p["msg"] for p in problems if _real_path(p["loc"], value) == path]
-    return _(" or ").join(dict.fromkeys(text[0].lower() + text[1:] for text in same))
+    same = [reason_of(p) for p in problems if _real_path(p["loc"], value) == path]
+    return _(" or ").join(dict.fromkeys(same))
 
 
 def _real_path(loc: KeyPath, value: Any) -> KeyPath:

@@ -52,7 +52,7 @@ class DataSpec:
     loss_on: Literal["response", "all"] = key("response", doc="causal_lm: which tokens the loss counts")
     drop_duplicates: bool = key(False, doc="drop repeated training rows; by default they are only counted")
     num_samples: int | None = key(None, doc="planning without data: number of training samples", ge=1, le=10**12)
-    num_eval_samples: int | None = key(None, doc="planning without data: number of evaluation samples", ge=0)
+    num_eval_samples: int | None = key(None, doc="planning without data: number of evaluation samples", ge=0, le=10**12)
     tokens_mean: float | None = key(None, doc="planning without data: mean tokens per sample", ge=1, le=10**8)
     tokens_p99: float | None = key(None, doc="planning without data: 99th percentile of tokens", ge=1, le=10**8)
     tokens_max: float | None = key(None, doc="planning without data: longest sample in tokens", ge=1, le=10**8)
@@ -68,7 +68,7 @@ class TuneSpec:
         "auto", doc="how an encoder's tokens become one vector; auto: what the model was trained with"
     )
     rank: int = key(16, doc="LoRA rank", ge=1, le=4096)
-    alpha: float = key(32.0, doc="LoRA scale: alpha / rank", gt=0)
+    alpha: float = key(32.0, doc="LoRA scale: alpha / rank", gt=0, le=10**6)
     dropout: float = key(0.0, doc="LoRA dropout", ge=0, lt=1)
     targets: Literal["all-linear", "attention"] | list[str] = key(
         "all-linear", doc="linears that get an adapter: all-linear, attention, or names"
@@ -81,7 +81,7 @@ class TrainSpec:
     """train: the learning curve. Nothing that stoker tunes changes it."""
 
     epochs: float = key(3.0, doc="passes over the training data", gt=0, le=10000)
-    max_steps: int | None = key(None, doc="stop after this many optimizer steps", ge=1)
+    max_steps: int | None = key(None, doc="stop after this many optimizer steps", ge=1, le=10**12)
     global_batch_size: int = key(32, doc="samples of one optimizer step, over all GPUs", ge=1, le=10**7)
     seq_len: int | None = key(
         None,
@@ -97,10 +97,10 @@ class TrainSpec:
     schedule: Literal["linear", "cosine", "constant"] = key("linear", doc="learning rate after warm-up")
     warmup_frac: float = key(0.06, doc="share of the steps spent warming up", ge=0, lt=1)
     weight_decay: float = key(0.01, doc="decoupled weight decay; none on biases and norms", ge=0, lt=1)
-    max_grad_norm: float = key(1.0, doc="clip the true gradient's norm here; 0 switches clipping off", ge=0)
+    max_grad_norm: float = key(1.0, doc="clip the true gradient's norm here; 0 switches clipping off", ge=0, le=10**9)
     optimizer: Literal["adamw", "sgd"] = key("adamw", doc="optimizer")
     class_weights: Literal["none", "balanced"] = key("none", doc="weigh rare labels up in the loss")
-    early_stop: int | None = key(None, doc="stop after this many evaluations without a better metric", ge=1)
+    early_stop: int | None = key(None, doc="stop after this many evaluations without a better metric", ge=1, le=10**9)
     seed: int = key(0, doc="seed of data order, initialisation and dropout", ge=0, le=2**63 - 1)
 
 
@@ -108,7 +108,7 @@ class TrainSpec:
 class EvalSpec:
     """eval: when, and which metric says what is best."""
 
-    every: int | Literal["epoch"] = key("epoch", doc="optimizer steps between evaluations, or epoch", ge=1)
+    every: int | Literal["epoch"] = key("epoch", doc="optimizer steps between evaluations, or epoch", ge=1, le=10**12)
     metric: Literal["auto", "f1_macro", "f1_micro", "lrap", "accuracy", "loss", "perplexity"] = key(
         "auto", doc="what best means; auto: f1_macro (multi_label), accuracy (single_label), loss (causal_lm)"
     )
@@ -118,7 +118,9 @@ class EvalSpec:
 class SaveSpec:
     """save: when, and what is kept."""
 
-    every: int | str = key("epoch", doc="optimizer steps, minutes such as 10m, epoch, or auto (Young/Daly)", ge=1)
+    every: int | str = key(
+        "epoch", doc="optimizer steps, minutes such as 10m, epoch, or auto (Young/Daly)", ge=1, le=10**12
+    )
     keep: int = key(2, doc="complete checkpoints to keep; the best one and the last one always stay", ge=1, le=10000)
     best: bool = key(True, doc="keep the checkpoint with the best metric")
 
@@ -128,7 +130,7 @@ class NvmeSpec:
     """A folder on flash and how much of it may be used."""
 
     dir: str = key(doc="folder on the flash disk")
-    gb: float = key(doc="GB (1e9 bytes) that may be used there", gt=0)
+    gb: float = key(doc="GB (1e9 bytes) that may be used there", gt=0, le=10**9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +145,8 @@ class HardwareSpec:
     regions: Literal["any"] | list[str] = key("any", doc="regions to consider")
     spot: Literal["allowed", "only", "never"] = key("allowed", doc="whether spot prices count")
     here: bool = key(False, doc="this machine: its GPU, or its CPU where it has none")
-    hbm_gb: float | None = key(None, doc="cap on GPU memory in GB (1e9 bytes)", gt=0)
-    dram_gb: float | None = key(None, doc="cap on host memory for state and activations in GB", gt=0)
+    hbm_gb: float | None = key(None, doc="cap on GPU memory in GB (1e9 bytes)", gt=0, le=10**9)
+    dram_gb: float | None = key(None, doc="cap on host memory for state and activations in GB", gt=0, le=10**9)
     nvme: NvmeSpec | None = key(None, doc="flash tier: {dir, gb}")
 
 
@@ -153,8 +155,8 @@ class GoalSpec:
     """goal: what to minimise, within which limits."""
 
     minimise: Literal["cost", "time"] = key("cost", doc="cost or time")
-    deadline_hours: float | None = key(None, doc="latest finish, hours from the start", gt=0)
-    budget_usd: float | None = key(None, doc="most that the run may cost, USD", gt=0)
+    deadline_hours: float | None = key(None, doc="latest finish, hours from the start", gt=0, le=10**7)
+    budget_usd: float | None = key(None, doc="most that the run may cost, USD", gt=0, le=10**9)
     currency: Literal["USD", "KRW"] = key("USD", doc="currency of what is shown")
     vat_frac: float = key(0.0, doc="value-added tax to add, such as 0.1", ge=0, lt=1)
 
@@ -163,12 +165,12 @@ class GoalSpec:
 class ParallelSpec:
     """run.parallel: pinned degrees."""
 
-    dp_replicate: int = key(1, doc="data-parallel copies (DDP)", ge=1)
-    dp_shard: int = key(1, doc="ranks that share one sharded copy (FSDP)", ge=1)
-    cp: int = key(1, doc="context parallel", ge=1)
-    tp: int = key(1, doc="tensor parallel", ge=1)
-    pp: int = key(1, doc="pipeline stages", ge=1)
-    ep: int = key(1, doc="expert parallel", ge=1)
+    dp_replicate: int = key(1, doc="data-parallel copies (DDP)", ge=1, le=10**6)
+    dp_shard: int = key(1, doc="ranks that share one sharded copy (FSDP)", ge=1, le=10**6)
+    cp: int = key(1, doc="context parallel", ge=1, le=10**6)
+    tp: int = key(1, doc="tensor parallel", ge=1, le=10**6)
+    pp: int = key(1, doc="pipeline stages", ge=1, le=10**6)
+    ep: int = key(1, doc="expert parallel", ge=1, le=10**6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +178,7 @@ class RunPins:
     """run: optional pins. What is pinned is not searched; auto is."""
 
     precision: Literal["auto", "bf16", "bf16_amp", "bf16_pure", "fp16_amp", "fp32"] = key("auto", doc="number format")
-    micro_batch_size: int | Literal["auto"] = key("auto", doc="samples of one forward on one GPU", ge=1)
+    micro_batch_size: int | Literal["auto"] = key("auto", doc="samples of one forward on one GPU", ge=1, le=10**7)
     recompute: Literal["auto", "none", "selective", "full"] = key("auto", doc="activation checkpointing")
     parallel: ParallelSpec | Literal["auto"] = key("auto", doc="parallel degrees")
     placement: Literal["auto", "hbm", "tiers"] = key("auto", doc="where the training state lives")

@@ -27,9 +27,12 @@ _TASKS_OF_KEYS: Mapping[tuple[str, str], tuple[tuple[Task, ...], object]] = {
 }
 
 
+_MOST_MINUTES = 10**7  # 19 years
+
+
 def check_job(job: Job, places: Places) -> None:
     """Raises JobFileError ST013 for the first impossible combination."""
-    for check in (_task, _belongs, _labels, _text, _data_source, _splits, _hardware, _batch, _save_every, _schedule):
+    for check in (_task, _belongs, _labels, _text, _data_source, _splits, _hardware, _batch, _save_every):
         for path, problem, fix in check(job):
             raise JobFileError("ST013", problem, place=places(*path), fix=fix)
 
@@ -220,15 +223,6 @@ def _save_every(job: Job) -> Iterator[Problem]:
         yield ("eval", "metric"), _("this metric needs labels"), _("use loss")
 
 
-def _schedule(job: Job) -> Iterator[Problem]:
-    if job.tune.method != "full" and job.tune.rank < 1:
-        yield ("tune", "rank"), _("the rank must be at least 1"), _("tune.rank: 16")
-    for name in ("deadline_hours", "budget_usd"):
-        value = getattr(job.goal, name)
-        if value is not None and value > 1e9:
-            yield ("goal", name), _("this number is absurd"), _("check the unit")
-
-
 def save_minutes(text: str) -> float | None:
     """Minutes of a text such as `10m` or `2h`; None when it is no duration."""
     factor = {"m": 1.0, "h": 60.0, "s": 1.0 / 60.0}.get(text[-1:].lower())
@@ -236,4 +230,4 @@ def save_minutes(text: str) -> float | None:
         value = float(text[:-1]) * factor if factor else 0.0
     except ValueError:
         return None
-    return value if value > 0 else None
+    return value if 0 < value <= _MOST_MINUTES else None

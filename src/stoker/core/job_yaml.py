@@ -13,7 +13,7 @@ from stoker.core.errors import JobFileError
 from stoker.core.i18n import _
 
 KeyPath = tuple[str | int, ...]
-_MAX_BYTES = 2_000_000
+MAX_BYTES = 2_000_000
 _MAX_NODES = 100_000
 _MAX_DEPTH = 40
 _INT = re.compile(r"[-+]?[0-9][0-9_]*")
@@ -47,13 +47,8 @@ class YamlDocument:
 
 def parse_yaml(text: str, *, place: str) -> YamlDocument:
     """Parse `text`; `place` names it in errors. Raises JobFileError ST001-ST004 with the line."""
-    if len(text) > _MAX_BYTES:
-        raise JobFileError(
-            "ST001",
-            _("the file is larger than 2 MB"),
-            place=place,
-            fix=_("a job file is a page of text: check the path"),
-        )
+    if len(text) > MAX_BYTES:
+        raise too_large(place)
     try:
         node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, ValueError) as error:
@@ -72,6 +67,16 @@ def parse_yaml(text: str, *, place: str) -> YamlDocument:
         )
     reader = _Reader(place)
     return YamlDocument(reader.value(node, ()), reader.lines)
+
+
+def too_large(place: str) -> JobFileError:
+    """The error for a file that no job file can be."""
+    return JobFileError(
+        "ST001",
+        _("the file is larger than 2 MB"),
+        place=place,
+        fix=_("a job file is a page of text: check the path"),
+    )
 
 
 class _Reader:
