@@ -104,8 +104,8 @@ def matching_devices(name: str) -> tuple[Device, ...]:
     return _by_name().get(_key(name), ())
 
 
-def find_device(name: str) -> Device:
-    """The one product that `name` means.
+def find_device(name: str, *, place: str = "") -> Device:
+    """The one product that `name` means; `place`: the key or flag that gave it, for errors.
 
     Raises PlanningError ST301 for a name of several products (naming them) and for an unknown one (naming the nearest).
     """
@@ -118,14 +118,14 @@ def find_device(name: str) -> Device:
             _("{name} is {count} products: {choices}").format(
                 name=name, count=len(found), choices=", ".join(_describe(device) for device in found)
             ),
-            place=name,
+            place=place,
             fix=_("write the one you mean, for example {first}").format(first=found[0].name),
         )
     near = nearest_devices(name)
     raise PlanningError(
         "ST301",
-        _("there is no GPU called {name} in the table").format(name=name),
-        place=name,
+        _("there is no GPU called {name} in the table").format(name=repr(name)[:80]),
+        place=place,
         fix=_("did you mean {choices}?").format(choices=", ".join(near))
         if near
         else _("names look like {examples}").format(examples=", ".join(d.name for d in default_devices()[:4])),

@@ -64,7 +64,7 @@ def _products(gpu: str) -> frozenset[str] | None:
 
     if not gpu:
         return None
-    return frozenset(device.name for device in matching_devices(gpu) or (find_device(gpu),))
+    return frozenset(device.name for device in matching_devices(gpu) or (find_device(gpu, place="--gpu"),))
 
 
 def _check_names(snapshot: "OffersSnapshot", *, kind: str, provider: str, region: str) -> None:

@@ -28,7 +28,11 @@ def clusters(job: Job, here: Cluster | None) -> tuple[Cluster, ...]:
         most = min(here.num_gpus, spec.max_gpus)
         counts = [spec.num_gpus] if spec.num_gpus else list(range(1, most + 1))
         return tuple(replace(here, device=_capped(here.device, job), num_gpus=count) for count in counts)
-    named = default_devices() if spec.gpus is None else tuple(find_device(name) for name in spec.gpus)
+    named = (
+        default_devices()
+        if spec.gpus is None
+        else tuple(find_device(name, place=f"{job.source_path} hardware.gpus".strip()) for name in spec.gpus)
+    )
     devices = {device.name: device for device in named}.values()
     counts = [spec.num_gpus] if spec.num_gpus else _counts(spec.max_gpus, spec.nodes)
     return tuple(

@@ -67,6 +67,8 @@ def resolve_source(job: Job) -> ResolvedModel:
     if not isinstance(job.model, str):
         return _inline(job, job.model)
     text = job.model.strip()
+    if not text:
+        raise _unknown(job, "''")
     path = _local_path(text, job.base_dir)
     if path is not None and path.is_dir():
         return _from_folder(job, path)
@@ -75,8 +77,8 @@ def resolve_source(job: Job) -> ResolvedModel:
     if _is_path(text):
         raise ModelError(
             "ST202",
-            _("there is no such model folder or config.json"),
-            place=f"model: {text}",
+            _("there is no model folder or config.json at {name}").format(name=text),
+            place=f"{job.source_path} model".strip(),
             fix=_("check the path; paths in a job file are relative to that file"),
         )
     return _by_name(job, text)
@@ -85,7 +87,7 @@ def resolve_source(job: Job) -> ResolvedModel:
 def _inline(job: Job, shape: Mapping[str, Any]) -> ResolvedModel:
     """Random weights of a shape written into the job file."""
     wanted = str(shape.get("model_type", shape.get("family", "")))
-    family, model_type = _family_named(wanted)
+    family, model_type = _family_named(wanted, job.source_path)
     known = frozenset(family.model_types[model_type]) | frozenset(family.renamed) | frozenset(family.renamed.values())
     given = {key: value for key, value in shape.items() if key not in ("family", "model_type")}
     check_inline_keys(given, known | _NEUTRAL, f"{job.source_path} model".strip())
@@ -100,7 +102,7 @@ def _inline(job: Job, shape: Mapping[str, Any]) -> ResolvedModel:
     )
 
 
-def _family_named(wanted: str) -> tuple[Family, str]:
+def _family_named(wanted: str, place: str) -> tuple[Family, str]:
     for family in FAMILIES:
         if wanted in family.model_types:
             return family, wanted
@@ -111,7 +113,7 @@ def _family_named(wanted: str) -> tuple[Family, str]:
     raise ModelError(
         "ST204",
         _("an inline shape needs a known family, this is {value}").format(value=repr(wanted)[:60]),
-        place="model.family",
+        place=f"{place} model.family".strip(),
         fix=_("supported: {names}").format(names=", ".join(names)),
     )
 
@@ -146,7 +148,7 @@ def _by_name(job: Job, text: str) -> ResolvedModel:
     if snapshot is not None:
         return _from_cache(job, text, snapshot)
     if bundled is None:
-        raise _unknown(text)
+        raise _unknown(job, text)
     note = _("the weights of {name} are not on this machine: `stoker check JOB --download` fetches them")
     return ResolvedModel(
         name=_shown_name(text, bundled),
@@ -200,7 +202,7 @@ def _tokenizer(job: Job, folder: Path | None) -> str | None:
     raise ModelError(
         "ST211",
         _("there is no tokenizer at {name}").format(name=job.tokenizer),
-        place="tokenizer",
+        place=f"{job.source_path} tokenizer".strip(),
         fix=_("name a folder with tokenizer.json or vocab.txt, relative to the job file"),
     )
 
@@ -219,7 +221,7 @@ def _is_path(text: str) -> bool:
     return text.startswith((".", "/", "~", "\\")) or text.endswith(".json") or text.count("/") > 1 or text[1:3] == ":\\"
 
 
-def _unknown(text: str) -> ModelError:
+def _unknown(job: Job, text: str) -> ModelError:
     near = nearest_bundled(text)
     hint = _("nearest that ship with stoker: {names}").format(names=", ".join(near)) if near else ""
     if looks_like_hub_id(text) and "/" in text:
@@ -230,6 +232,6 @@ def _unknown(text: str) -> ModelError:
     return ModelError(
         "ST201",
         _("{name} is neither on this machine nor among the shapes that ship with stoker").format(name=text),
-        place=f"model: {text}",
+        place=f"{job.source_path} model".strip(),
         fix=fix,
     )
