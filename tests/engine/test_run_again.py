@@ -192,3 +192,24 @@ def test_an_earlier_pick_is_kept_when_the_search_would_pick_anew(plan: Plan, who
     assert asked is not None and asked.run_config.micro_batch_size == 8
     (tmp_path / "plan.json").write_text('{"schema_version": 1, ', encoding="utf-8")
     assert _as_begun(today, tmp_path) == today and not (tmp_path / "plan.json").exists()
+
+
+@pytest.mark.parametrize("error", ["OSError", "SafetensorError"])
+def test_a_disk_full_at_the_export_is_told_and_the_same_run_exports_again(
+    plan: Plan, unfinished: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    """safetensors has an error of its own for a full disk."""
+    from safetensors import SafetensorError
+
+    from stoker.engine import export
+
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device") if error == "OSError" else SafetensorError("No space left")
+
+    with monkeypatch.context() as patch, pytest.raises(RunError, match=r"ST459.*No space left"):
+        patch.setattr(export, "_save_network", full)
+        run(plan, unfinished, progress=Silent())
+    assert not (unfinished / "model").exists() and not (unfinished / ".model.new").exists()
+    assert read_record(unfinished).status == "failed"
+    assert run(plan, unfinished, progress=Silent()).status == "finished"
+    assert model_files(unfinished) == model_files(whole)

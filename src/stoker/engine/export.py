@@ -5,19 +5,23 @@ head is used, `stoker_head.safetensors`. The folder is written apart and renamed
 """
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from stoker.core.codec import encode
+from stoker.core.errors import RunError
 from stoker.core.i18n import _
 from stoker.core.job import Job, TextFields
 from stoker.data.tokenizer import load_tokenizer, tokenizer_files
 from stoker.engine.build import BuiltModel
+from stoker.engine.checkpoint import LocalStorage
 from stoker.engine.image_source import ImageForm
 from stoker.engine.pooled import PooledClassifier
 
@@ -72,30 +76,68 @@ def export_model(
     form: ImageForm | None,
     merge: bool,
 ) -> Path:
-    """Write `out_dir`/model and return it; an earlier one is replaced once the new one is whole."""
+    """Write `out_dir`/model and return it; an earlier one is replaced once the new one is whole and on the disk.
+
+    Raises RunError ST459 where the disk refuses; the checkpoints are untouched, and the same run exports again.
+    """
     final, temporary = out_dir / MODEL_DIR, out_dir / f".{MODEL_DIR}.new"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        _write_model(temporary, built, notes, tokenizer=tokenizer, form=form, merge=merge)
+        _to_disk(temporary)
+        if final.exists():
+            shutil.rmtree(final)
+        temporary.rename(final)
+        LocalStorage().fsync_dir(out_dir)
+    except (OSError, SafetensorError) as error:  # safetensors tells a full disk in its own way
+        shutil.rmtree(temporary, ignore_errors=True)
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise RunError(
+            "ST459",
+            _("the trained model could not be written: {error}").format(error=why),
+            place=str(final),
+            fix=_("free or mend the disk, then start the same command again: it exports without training again"),
+        ) from error
+    return final
+
+
+def _write_model(
+    folder: Path,
+    built: BuiltModel,
+    notes: Mapping[str, Any],
+    *,
+    tokenizer: Path | None,
+    form: ImageForm | None,
+    merge: bool,
+) -> None:
     adapter = bool(notes["adapter"])
     network = _merged(built.model) if adapter and merge else built.network
     if adapter and not merge:
-        built.model.save_pretrained(temporary)  # type: ignore[operator]
-        _sort_names(temporary / "adapter_config.json")
+        built.model.save_pretrained(folder)  # type: ignore[operator]
+        _sort_names(folder / "adapter_config.json")
         if isinstance(network, PooledClassifier):
-            save_file(network.head_state(), str(temporary / HEAD_NAME))
+            save_file(network.head_state(), str(folder / HEAD_NAME))
     else:
-        _save_network(network, temporary)
+        _save_network(network, folder)
     if tokenizer is not None:
-        _save_tokenizer(tokenizer, temporary)
+        _save_tokenizer(tokenizer, folder)
     if form is not None:
-        _write_json(temporary / "preprocessor_config.json", form.preprocessor_config())
+        _write_json(folder / "preprocessor_config.json", form.preprocessor_config())
     stated = {**notes, "adapter": adapter and not merge}
-    _write_json(temporary / NOTES_NAME, stated)
-    (temporary / "README.md").write_text(_card(stated), encoding="utf-8")
-    if final.exists():
-        shutil.rmtree(final)
-    temporary.rename(final)
-    return final
+    _write_json(folder / NOTES_NAME, stated)
+    (folder / "README.md").write_text(_card(stated), encoding="utf-8")
+
+
+def _to_disk(folder: Path) -> None:
+    """fsync every file and the folder: a run that says finished has its model after a power cut."""
+    for file in folder.iterdir():
+        descriptor = os.open(file, os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    LocalStorage().fsync_dir(folder)
 
 
 def _sort_names(file: Path) -> None:

@@ -42,11 +42,14 @@ def optimizer_bytes(name: str, parameters: list[torch.nn.Parameter], *, masters:
 
 
 def check_space(session: Session) -> None:
-    """Room for keep + 1 checkpoints on the run folder's mount (case 14). Raises RunError ST450."""
+    """Room on the run folder's mount for keep + 1 checkpoints and the model (case 14). Raises RunError ST450."""
     tensors = model_tensors(session.model, trainable_only=session.trainable_only)
     each = sum(t.numel() * t.element_size() for t in tensors.values())
     each += sum(_optimizer_bytes_of(session))
-    require_space_for_run(session.out_dir, each, session.job.save.keep)
+    adapter_alone = session.trainable_only and not session.job.tune.merge
+    exported = model_tensors(session.built.network, trainable_only=adapter_alone)
+    model_bytes = sum(t.numel() * t.element_size() for t in exported.values())
+    require_space_for_run(session.out_dir, each, session.job.save.keep, model_bytes=model_bytes)
 
 
 def _optimizer_bytes_of(session: Session) -> tuple[int, int]:

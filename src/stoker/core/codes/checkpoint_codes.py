@@ -66,4 +66,12 @@ CODES: tuple[Code, ...] = (
         ),
         N_("Report it together with the optimizer and adapter in use; another optimizer works meanwhile."),
     ),
+    Code(
+        "ST459",
+        N_("trained model not written"),
+        N_(
+            "Training is done and its checkpoints are whole, but the disk refused the exported model. What was half written is removed."
+        ),
+        N_("Free or mend the disk, then start the same command again: it exports without training again."),
+    ),
 )

@@ -20,23 +20,25 @@ def checkpoint_bytes(files: Mapping[str, Mapping[str, torch.Tensor]]) -> int:
 
 
 def require_space_for_run(
-    run_dir: Path | str, bytes_per_checkpoint: int, keep: int, storage: Storage | None = None
+    run_dir: Path | str, bytes_per_checkpoint: int, keep: int, storage: Storage | None = None, *, model_bytes: int = 0
 ) -> None:
-    """Before step 1: room for `keep` checkpoints and the one being written (case 14), less what already lies there.
+    """Before step 1: room for `keep` checkpoints and the one being written (case 14), less what already lies there,
+    and for the model that is exported at the end.
 
     The last and the best always stay, so at least two are counted. Raises RunError ST450 naming the mount.
     """
     copies = max(keep, 2) + 1
     held = min(len(step_folders(run_dir)), copies - 1)
     space = (storage or LocalStorage()).free_space(Path(run_dir))
-    needed = (copies - held) * (bytes_per_checkpoint + _MANIFEST_ROOM_BYTES)
+    needed = (copies - held) * (bytes_per_checkpoint + _MANIFEST_ROOM_BYTES) + model_bytes
     if needed > space.free_bytes:
         raise _no_room(
             run_dir,
             space,
-            _("{copies} checkpoints of {each} need {needed}, {mount} has {free} free").format(
+            _("{copies} checkpoints of {each} and the model of {model} need {needed}, {mount} has {free} free").format(
                 copies=copies - held,
                 each=_gb(bytes_per_checkpoint),
+                model=_gb(model_bytes),
                 needed=_gb(needed),
                 mount=space.mount,
                 free=_gb(space.free_bytes),
