@@ -46,3 +46,13 @@ def test_advice_of_libraries_stays_off_stderr(capsys: pytest.CaptureFixture[str]
         main(["--version"])
         warnings.warn("use the other name", FutureWarning, stacklevel=1)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX pipes")
+def test_an_answer_that_nobody_reads_ends_in_silence_with_0() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "stoker", "explain", "ST012"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,6 +1,7 @@
 """stdout is the answer, stderr the talk. Colour and width come from the terminal; NO_COLOR is honoured."""
 
 import contextlib
+import errno
 import functools
 import os
 import sys
@@ -30,12 +31,25 @@ def talk() -> "Console":
 
 def print_answer(text: str) -> None:
     """Plain text to stdout; characters that the terminal's encoding lacks degrade, never raise."""
-    _write(sys.stdout, text + "\n")
+    _answer(text + "\n")
 
 
 def print_json(value: Any) -> None:
     """One JSON document to stdout."""
-    _write(sys.stdout, dumps(value, indent=2) + "\n")
+    _answer(dumps(value, indent=2) + "\n")
+
+
+class NobodyListens(Exception):
+    """The answer's reader has gone (`stoker ... | head`, a closed terminal): the work is done, nothing is wrong."""
+
+
+def _answer(text: str) -> None:
+    try:
+        _write(sys.stdout, text)
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise
+        raise NobodyListens from error  # as an OSError click would turn it into exit 1
 
 
 def notice(text: str) -> None:

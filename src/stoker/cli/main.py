@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from stoker.cli.console import NobodyListens
 from stoker.core.errors import StokerError
 from stoker.core.i18n import _, set_language
 
@@ -26,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         code = _run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, NobodyListens):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `stoker ... | head` ends silently
         code = 0
     sys.exit(code)
@@ -52,7 +53,7 @@ def _run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, NobodyListens):
         raise
     except ModuleNotFoundError as error:
         missing = _missing_part(error)
