@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from stoker.core.i18n import _
 from stoker.core.job import Job
 from stoker.core.plan import ResolvedModel
 from stoker.data.image_files import undecodable
@@ -78,7 +79,7 @@ def read_image(path: str, form: ImageForm) -> NDArray[np.float32]:
     try:
         with Image.open(path) as image:
             image.draft("RGB", (form.size, form.size))  # jpeg decodes at an eighth where that is enough
-            plain = image.convert("RGB" if form.channels == 3 else "L")
+            plain = _eight_bits(image).convert("RGB" if form.channels == 3 else "L")
             square = plain.resize((form.size, form.size), Image.Resampling.BILINEAR)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise undecodable(Path(path), str(error)[:120]) from error
@@ -86,6 +87,21 @@ def read_image(path: str, form: ImageForm) -> NDArray[np.float32]:
     mean, std = np.asarray(form.mean, dtype=np.float32), np.asarray(form.std, dtype=np.float32)
     normalised: NDArray[np.float32] = ((pixels - mean) / std).transpose(2, 0, 1).astype(np.float32)
     return normalised
+
+
+def _eight_bits(image: Any) -> Any:
+    """Pillow clips wider greys at 255, which turns a 16-bit image white: scaled to 8 bits instead.
+
+    Raises ValueError for floating-point pixels, whose range no file states.
+    """
+    from PIL import Image
+
+    if image.mode == "F":
+        raise ValueError(_("floating-point pixels have no stated range: save the image with 8 or 16 bits"))
+    if not image.mode.startswith("I"):
+        return image
+    wide = np.asarray(image).astype(np.float32) / 257.0
+    return Image.fromarray(np.clip(np.rint(wide), 0, 255).astype(np.uint8))
 
 
 class ImageSource:
