@@ -1,6 +1,9 @@
 """plan.json has the published keys, holds only finite numbers, and reads back to the same plan."""
 
 import json
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -68,3 +71,22 @@ def test_a_broken_plan_file_is_bad_input(plan: Plan, tmp_path: Path) -> None:
     with pytest.raises(PlanningError) as error:
         write_plan(plan, tmp_path / "no" / "folder.json")
     assert error.value.code == "ST329"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX files")
+def test_writing_a_plan_replaces_nothing_but_an_ordinary_file(plan: Plan, tmp_path: Path) -> None:
+    """`--out /dev/stdout` as root put an ordinary file in the device's place; a link was cut from its target."""
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit((tmp_path / "pipe").read_bytes)
+        write_plan(plan, tmp_path / "pipe")
+        assert json.loads(reading.result(timeout=30))["pick"] == plan.pick
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    (tmp_path / "real.json").write_text("old", encoding="utf-8")
+    (tmp_path / "link.json").symlink_to("real.json")
+    write_plan(plan, tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink() and read_plan(tmp_path / "real.json").pick == plan.pick
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.json", "pipe", "real.json"]
+    for path in (tmp_path, tmp_path / "no" / "p.json", Path("a\0b")):
+        with pytest.raises(PlanningError, match="ST329"):
+            write_plan(plan, path)

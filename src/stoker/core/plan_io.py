@@ -4,8 +4,8 @@ The keys are DESIGN.md's `plan --json` (gpu, num_gpus, run_config, memory, time,
 start from the file alone: the job, the resolved model, the profile, and each candidate's cluster.
 """
 
+import errno
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from stoker.core.estimate import CostEstimate, MemoryEstimate, TimeEstimate
 from stoker.core.hardware import Cluster
 from stoker.core.i18n import _
 from stoker.core.job import Job
+from stoker.core.paths import write_whole
 from stoker.core.plan import PLAN_SCHEMA_VERSION, Candidate, Plan, Rejection, ResolvedModel
 from stoker.core.profile import DataProfile
 from stoker.core.run_config import RunConfig
@@ -93,14 +94,13 @@ def write_plan(plan: Plan, path: Path | str) -> Path:
     file = Path(path)
     text = dumps(plan_to_json(plan), indent=2) + "\n"
     try:
-        handle, temporary = tempfile.mkstemp(dir=file.resolve().parent, prefix=".plan-", suffix=".json")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        Path(temporary).replace(file)
-    except OSError as error:
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        write_whole(file, text)
+    except (OSError, ValueError) as error:
         raise PlanningError(
             "ST329",
-            error.strerror or str(error),
+            getattr(error, "strerror", None) or str(error),
             place=str(file),
             fix=_("choose a folder that exists and can be written"),
         ) from error

@@ -13,6 +13,7 @@ from pathlib import Path
 from stoker.core.errors import DataError
 from stoker.core.i18n import _
 from stoker.core.job import Job
+from stoker.core.paths import expand_home
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -23,22 +24,6 @@ _BLOCK_BYTES = 1 << 20
 def resolve_path(job: Job, name: str) -> Path:
     """`name` of the job file as a path: absolute, or relative to the job file's folder; in the form that exists."""
     return find_existing(Path(job.base_dir) / expand_home(name))
-
-
-def expand_home(name: str) -> Path:
-    """`name` with a leading `~` or `~user` expanded; as it stands where there is no such home."""
-    try:
-        return Path(name).expanduser()
-    except RuntimeError:
-        return Path(name)
-
-
-def path_exists(path: Path) -> bool:
-    """Whether `path` can be reached; False also for what no path can be: a NUL in it, a name that is too long."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
 
 
 def find_existing(path: Path) -> Path:

@@ -8,7 +8,8 @@ from pathlib import Path
 from stoker.core.errors import DataError
 from stoker.core.i18n import _
 from stoker.core.job import Job
-from stoker.data.files import TABLE_SUFFIXES, expand_home, path_exists, resolve_path
+from stoker.core.paths import expand_home, path_exists
+from stoker.data.files import TABLE_SUFFIXES, resolve_path
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "vocab.txt", "merges.txt", "*.model")

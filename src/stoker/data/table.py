@@ -9,7 +9,8 @@ from typing import Any
 
 from stoker.core.errors import DataError
 from stoker.core.i18n import _
-from stoker.data.files import TABLE_SUFFIXES, missing_file, path_exists, regular_file
+from stoker.core.paths import path_exists
+from stoker.data.files import TABLE_SUFFIXES, missing_file, regular_file
 
 MAX_FIELD_CHARS = 16 << 20
 MAX_LINE_CHARS = 64 << 20

@@ -15,8 +15,9 @@ from stoker.core.codec import loads
 from stoker.core.errors import DataError
 from stoker.core.i18n import _
 from stoker.core.job import Job
+from stoker.core.paths import path_exists
 from stoker.core.plan import ResolvedModel
-from stoker.data.files import path_exists, regular_file, resolve_path
+from stoker.data.files import regular_file, resolve_path
 
 BATCH_TEXTS = 4096
 _FILES = (

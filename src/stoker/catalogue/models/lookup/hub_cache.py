@@ -7,6 +7,8 @@ import os
 import re
 from pathlib import Path
 
+from stoker.core.paths import expand_home
+
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9][\w.\-]{0,95})?")
 _COMMIT = re.compile(r"[0-9A-Za-z._\-]{1,80}")
 
@@ -20,12 +22,10 @@ def cache_folder() -> Path:
     """Where huggingface_hub keeps repositories: HF_HUB_CACHE, HF_HOME/hub, or under the user's cache folder."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
-            return Path(os.environ[variable]).expanduser()
+            return expand_home(os.environ[variable])
     if os.environ.get("HF_HOME"):
-        return Path(os.environ["HF_HOME"]).expanduser() / "hub"
-    base = os.environ.get("XDG_CACHE_HOME")
-    root = Path(base).expanduser() if base else Path.home() / ".cache"
-    return root / "huggingface" / "hub"
+        return expand_home(os.environ["HF_HOME"]) / "hub"
+    return expand_home(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface" / "hub"
 
 
 def cached_snapshot(hub_id: str) -> Path | None:
