@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from stoker.cli.console import NobodyListens
+from stoker.cli.console import NobodyListens, discard
 from stoker.core.errors import StokerError
 from stoker.core.i18n import _, set_language
 
@@ -26,9 +26,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     set_language(_requested_language(arguments))
     try:
         code = _run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (BrokenPipeError, NobodyListens):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `stoker ... | head` ends silently
+        discard(sys.stdout)  # `stoker ... | head` ends silently
         code = 0
     sys.exit(code)
 
@@ -58,17 +59,17 @@ def _run(arguments: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         missing = _missing_part(error)
         if missing is None:
-            return _usage_or_bug(error)
+            return _usage_or_bug(error, as_json="--json" in arguments)
         _show_error(missing, as_json="--json" in arguments)
         return missing.exit_code
     except Exception as error:
-        return _usage_or_bug(error)
+        return _usage_or_bug(error, as_json="--json" in arguments)
 
 
 def _show_error(error: StokerError, *, as_json: bool) -> None:
     from stoker.cli.console import notice, print_json
 
-    if as_json:
+    if as_json and error.place != "stdout":
         print_json({"error": {"code": error.code, "place": error.place, "problem": error.problem, "fix": error.fix}})
     notice(_("error") + f" {error}\n  " + _("more: stoker explain {code}").format(code=error.code))
 
@@ -89,16 +90,25 @@ def _missing_part(error: ModuleNotFoundError) -> StokerError | None:
     )
 
 
-def _usage_or_bug(error: Exception) -> int:
-    from stoker.cli.console import notice
+def _usage_or_bug(error: Exception, *, as_json: bool) -> int:
+    from stoker.cli.console import notice, print_json
 
-    if hasattr(error, "show") and hasattr(error, "exit_code"):  # click's usage errors
-        error.show()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        notice(str(error))
         return 2
+    if hasattr(error, "show") and hasattr(error, "exit_code"):  # typer's usage errors
+        from stoker.cli.usage import usage_error
+
+        wrong = usage_error(error)
+        _show_error(wrong, as_json=as_json)
+        return wrong.exit_code
     if type(error).__name__ in ("Exit", "Abort"):
         return int(getattr(error, "exit_code", EXIT_BUG))
     if os.environ.get("STOKER_TRACEBACK"):
         traceback.print_exception(error)
-    notice(_("this is a bug in stoker: {kind}: {error}").format(kind=type(error).__name__, error=error))
+    problem = _("this is a bug in stoker: {kind}: {error}").format(kind=type(error).__name__, error=error)
+    if as_json:
+        print_json({"error": {"code": None, "place": "stoker", "problem": problem, "fix": ""}})
+    notice(problem)
     notice("  -> " + _("set STOKER_TRACEBACK=1 and run it again for the traceback, then report it"))
     return EXIT_BUG

@@ -12,6 +12,8 @@ _REASONS: Mapping[str, str] = {
     "less_than": N_("it must be below {lt}"),
     "less_than_equal": N_("it must be at most {le}"),
     "finite_number": N_("it must be a finite number"),
+    "int_parsing": N_("it must be a whole number"),
+    "float_parsing": N_("it must be a number"),
     "int_type": N_("it must be a whole number"),
     "int_from_float": N_("it must be a whole number"),
     "int_parsing_size": N_("it must be a whole number of ordinary size"),

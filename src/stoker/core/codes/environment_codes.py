@@ -12,4 +12,10 @@ CODES: tuple[Code, ...] = (
         ),
         N_("Install what the message names; `stoker doctor` lists all optional parts and what each unlocks."),
     ),
+    Code(
+        "ST502",
+        N_("output cannot be written"),
+        N_("The answer was ready, but standard output refused it: its disk is full, for example."),
+        N_("Make room there, or send the output to another file."),
+    ),
 )

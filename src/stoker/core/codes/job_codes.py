@@ -55,6 +55,12 @@ CODES: tuple[Code, ...] = (
         N_("Codes look like ST012; `stoker explain` without one lists them all."),
     ),
     Code(
+        "ST009",
+        N_("wrong usage"),
+        N_("The command line names a command, an option or a value that does not exist, or lacks one that is needed."),
+        N_("`stoker --help` lists the commands, `stoker COMMAND --help` the options of one."),
+    ),
+    Code(
         "ST010",
         N_("unknown key"),
         N_(
