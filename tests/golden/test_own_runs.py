@@ -1,7 +1,8 @@
 """Proves that today's constants still predict the real runs whose records ship under benchmarks/records.
 
 Each folder holds the plan and the record of one run of `benchmarks/h200`; the plan's job is planned again as it stands
-and compared with what the record measured. Bars: step time within 25 %, reserved memory within 15 %.
+and compared with what the record measured. Bars: step time within the stated interval (these runs wait for the host,
+and the same job took 49 ms a step on one H200 machine and 29 ms on another), reserved memory within 15 %.
 """
 
 import datetime
@@ -35,11 +36,19 @@ def planned_again(name: str) -> tuple[Candidate, RunRecord]:
     return again.candidates[0], read_record(RUNS / name)
 
 
+def test_the_same_job_on_a_faster_host_is_predicted() -> None:
+    """KcELECTRA at batch 64 took 29.4 ms a step on another H200 machine of the same day (benchmarks/LOG.md)."""
+    candidate, _ = planned_again("kcelectra-epoch")
+    spread = load_efficiency().speed(candidate.cluster.device, "bf16").spread_frac
+    assert candidate.time.step_s / (1.0 + spread) < 0.0294 < candidate.time.step_s * (1.0 + spread)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recorded_run_is_predicted(name: str) -> None:
     candidate, record = planned_again(name)
     step_s = statistics.median(line.step_s for line in record.steps)
-    assert candidate.time.step_s == pytest.approx(step_s, rel=0.25)
+    spread = load_efficiency().speed(candidate.cluster.device, "bf16").spread_frac
+    assert candidate.time.step_s / (1.0 + spread) < step_s < candidate.time.step_s * (1.0 + spread)
     assert record.end is not None
     outside = candidate.memory.terms["framework"]  # the record reads the allocator, which does not hold the context
     reserved = record.end["peak_reserved_bytes"]
