@@ -153,7 +153,7 @@ CASES: list[tuple[str, Callable[[Path, dict[str, Any]], None], str, tuple[str, .
     ("check", broken_image, "ST160", ("7.png", "does not decode"), "replace"),
     ("plan", batch_not_divisible, "ST013", ("job.yaml:", "not divisible"), "use 8"),
     ("plan", h100_is_three, "ST301", ("H100-SXM5-80GB", "H100-PCIe-80GB", "H100-NVL-94GB"), "write the one you mean"),
-    ("plan", negative_rate, "ST012", ("job.yaml:", "greater than 0"), "peak learning rate"),
+    ("plan", negative_rate, "ST012", ("job.yaml:", "above 0"), "peak learning rate"),
     ("plan", absurd_epochs, "ST012", ("job.yaml:", "10000"), "passes over the training data"),
     ("plan", not_a_number, "ST012", ("job.yaml:",), "peak learning rate"),
     ("plan", unknown_key, "ST010", ("job.yaml:", "epoch"), "epochs"),
