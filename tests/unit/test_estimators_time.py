@@ -32,6 +32,13 @@ def test_ring_all_reduce_moves_twice_the_share_of_an_all_gather() -> None:
     assert collective_time(replace(reduce, ranks=1), cluster) == 0.0
 
 
+def test_a_ring_over_nodes_is_as_fast_as_the_network_however_many_gpus_a_node_has() -> None:
+    """Sixteen GPUs of two NVLink nodes are more than NVLink joins: between them lies the network, not PCIe."""
+    device = find_device("H100-SXM5-80GB")
+    rates = [link(Cluster(device=device, num_gpus=n, nodes=2), n)[1] for n in (2, 4, 8, 16)]
+    assert rates[0] == rates[1] == rates[2] == rates[3]
+
+
 def test_nvlink_is_faster_than_pcie_and_the_network_is_slower_than_nvlink() -> None:
     nvlink = link(Cluster(device=find_device("H100-SXM5-80GB"), num_gpus=8), 8)
     pcie = link(Cluster(device=find_device("L4"), num_gpus=8), 8)

@@ -46,7 +46,8 @@ def collective_time(collective: Collective, cluster: Cluster) -> float:
 def link(cluster: Cluster, ranks: int) -> tuple[float, float]:
     """(seconds a round, bytes a second) of the slowest link that a ring over `ranks` ranks crosses."""
     device = cluster.device
-    joined = device.link_max_gpus is None or ranks <= device.link_max_gpus
+    in_one_node = min(ranks, cluster.gpus_per_node)  # beyond the node the ring goes by the network, not by PCIe
+    joined = device.link_max_gpus is None or in_one_node <= device.link_max_gpus
     on_nvlink = joined and device.link_bytes_per_s > 1.5 * device.pcie_bytes_per_s
     alpha = _NVLINK_ALPHA_S if on_nvlink else _PCIE_ALPHA_S
     beta = device.link_bytes_per_s * _NVLINK_FRAC if on_nvlink else device.pcie_bytes_per_s * _PCIE_FRAC
