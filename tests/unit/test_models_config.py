@@ -49,6 +49,12 @@ def test_any_config_gives_a_shape_or_a_model_error(data: st.DataObject) -> None:
     assert all(math.isfinite(t.elements) and t.elements >= 0 for group in arch.groups for t in group.saved)
 
 
+@pytest.mark.parametrize("model_type", [None, 5, True, ["bert"], {"a": 1}, "", "foo"])
+def test_a_model_type_that_is_none_is_a_model_error(model_type: Any) -> None:
+    with pytest.raises(ModelError, match="ST204"):
+        arch_from_config({"model_type": model_type}, task="text_classification", num_labels=2, name="odd")
+
+
 @pytest.mark.parametrize("model", bundled_models(), ids=lambda model: model.name)
 def test_bundled_shapes_are_sane(model: Any) -> None:
     family = next(family for family in FAMILIES if model.config["model_type"] in family.model_types)

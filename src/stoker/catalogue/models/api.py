@@ -91,8 +91,8 @@ def supported_model_types() -> tuple[str, ...]:
 def _family_of(config: Mapping[str, Any], name: str) -> tuple[Family, str]:
     model_type = config.get("model_type")
     for family in FAMILIES:
-        if model_type in family.model_types:
-            return family, str(model_type)
+        if isinstance(model_type, str) and model_type in family.model_types:
+            return family, model_type
     raise ModelError(
         "ST204",
         _("unknown model_type {model_type}").format(model_type=repr(model_type)[:60]),
