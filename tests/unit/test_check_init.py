@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stoker.catalogue.models.lookup.bundled import find_bundled
 from stoker.cli.main import main
 from stoker.core.i18n import set_language
 from stoker.core.io import read_job
@@ -30,6 +31,14 @@ def test_every_starter_is_a_job(tmp_path: Path, task: Task, language: str) -> No
     file = tmp_path / "job.yaml"
     file.write_text(starter_job(task), encoding="utf-8")
     assert read_job(file).task == task
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_starter_names_a_model_that_can_be_planned(tmp_path: Path, task: Task) -> None:
+    """Without the hub: a newcomer's first plan must not fail on stoker's own example."""
+    (tmp_path / "job.yaml").write_text(starter_job(task), encoding="utf-8")
+    job = read_job(tmp_path / "job.yaml")
+    assert find_bundled(str(job.model)) is not None
 
 
 @pytest.mark.parametrize("task", TASKS)
