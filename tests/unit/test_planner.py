@@ -11,6 +11,7 @@ from stoker.core.estimate import Source
 from stoker.core.hardware import Cluster, Device, Host
 from stoker.core.io import read_job
 from stoker.core.job import GoalSpec, ParallelSpec, RunPins
+from stoker.planner import explain
 from stoker.planner.gather import plan_job
 
 
@@ -105,6 +106,32 @@ def test_deadline_and_budget_reject_with_the_number_that_would_do() -> None:
     assert [r.code for r in plan.rejected] == ["ST325"]
     plan = plan_of(comments_job(gpus=["L4"], num_gpus=1, goal=GoalSpec(budget_usd=0.01)), KCELECTRA, prices=prices())
     assert [r.code for r in plan.rejected] == ["ST326"]
+
+
+def test_a_goal_that_nothing_meets_says_how_near_it_comes() -> None:
+    """The nearest miss leads, before what does not fit at all; no claim that nothing fits."""
+    gpus = ["L4", "A100-SXM4-80GB", "H100-SXM5-80GB"]
+    late = plan_of(lm_job(gpus=gpus, batch=64, goal=GoalSpec(deadline_hours=0.01)), LLAMA_8B, prices=prices())
+    fastest = min((c for c in late.candidates if c.fits), key=lambda c: c.time.total_s)
+    assert late.pick is None and fastest.cluster.label in late.summary and "$" in late.summary
+    assert late.rejected[0].code == "ST325" and late.rejected[0].gpu == fastest.cluster.device.name
+    dear = plan_of(lm_job(gpus=gpus, batch=64, goal=GoalSpec(budget_usd=0.01)), LLAMA_8B, prices=prices())
+    cheapest = min((c for c in dear.candidates if c.cost), key=lambda c: c.cost.total_usd if c.cost else 0.0)
+    assert dear.rejected[0].code == "ST326" and dear.rejected[0].num_gpus == cheapest.cluster.num_gpus
+    assert "ST320" in {item.code for item in dear.rejected}
+
+
+def test_equal_is_not_told_as_a_factor_of_one() -> None:
+    assert explain._ratio(1.004, "dearer", "cheaper") == "" == explain._ratio(0.996, "dearer", "cheaper")
+    assert explain._ratio(1.5, "dearer", "cheaper") == "1.50 times dearer"
+    assert explain._ratio(0.5, "dearer", "cheaper") == "2.00 times cheaper"
+
+
+def test_an_order_that_the_cost_column_does_not_show_is_explained() -> None:
+    plan = plan_of(comments_job(gpus=["L4", "A100-SXM4-40GB", "H100-SXM5-80GB"]), KCELECTRA, prices=prices())
+    costs = [round(c.cost.total_usd, 2) for c in plan.candidates if c.cost]
+    told = any("stale prices are ranked" in note for note in plan.notes)
+    assert told == (costs != sorted(costs))
 
 
 def test_unknown_and_ambiguous_gpu_names_are_bad_input() -> None:

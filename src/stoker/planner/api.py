@@ -21,7 +21,15 @@ from stoker.core.profile import DataProfile
 from stoker.estimators.cost import estimate_cost
 from stoker.planner.constraints import memory_rejection, reject_after, reject_before
 from stoker.planner.evaluate import Evaluator
-from stoker.planner.explain import scaling_note, smaller_gpu, stale_note, summarise, what_would_fit, with_reasons
+from stoker.planner.explain import (
+    order_note,
+    scaling_note,
+    smaller_gpu,
+    stale_note,
+    summarise,
+    what_would_fit,
+    with_reasons,
+)
 from stoker.planner.rank import is_sure, rank
 from stoker.planner.space import clusters
 
@@ -66,12 +74,14 @@ def make_plan(
         num_trainable_params=ledger.num_trainable if ledger else arch.num_params,
         candidates=explained,
         model=model,
-        rejected=tuple(rejected),
+        rejected=(*_beyond_goal(job, found), *rejected),
         pick=picked.rank if picked else None,
         runner_up=runner_up.rank if runner_up else None,
-        summary=summarise(job, picked, usd_krw),
+        summary=summarise(job, picked, explained, usd_krw),
         smaller_gpu=smaller_gpu(evaluator, picked, wanted),
-        notes=tuple(note for note in (*notes, *model.notes, scaling, stale_note(picked)) if note),
+        notes=tuple(
+            note for note in (*notes, *model.notes, scaling, order_note(job, explained), stale_note(picked)) if note
+        ),
         offers_date=snapshot.date if snapshot is not None and here is None else None,
         offers_age_days=_age_days(snapshot.date, today) if snapshot is not None and here is None else None,
         usd_krw=usd_krw,
@@ -114,11 +124,20 @@ def _evaluate(
             rejected.append(memory_rejection(candidate, remedies[name]))
             if len(wanted) > 1:
                 continue
-        late = reject_after(evaluator.job, candidate)
-        if late is not None:
-            rejected.append(late)
         found.append(candidate)
     return found, rejected
+
+
+def _beyond_goal(job: Job, found: Sequence[Candidate]) -> list[Rejection]:
+    """What misses the deadline or the budget, the nearest miss first."""
+
+    def miss(candidate: Candidate) -> float:
+        if job.goal.deadline_hours is not None or candidate.cost is None:
+            return candidate.time.total_s
+        return candidate.cost.total_usd
+
+    late = (reject_after(job, candidate) for candidate in sorted(found, key=miss))
+    return [rejection for rejection in late if rejection is not None]
 
 
 def _priced(job: Job, candidate: Candidate, snapshot: OffersSnapshot | None, today: datetime.date) -> Candidate:

@@ -13,6 +13,7 @@ from stoker.core.job import Job
 from stoker.core.plan import Candidate
 from stoker.core.units import GB
 from stoker.planner.evaluate import FIT_PROBABILITY, Evaluator
+from stoker.planner.rank import is_sure
 
 _SHARDS = (2, 4, 8, 16, 32, 64)
 
@@ -33,16 +34,20 @@ def _why(job: Job, candidate: Candidate, pick: Candidate | None, candidates: Seq
     if candidate.memory.fit_probability < FIT_PROBABILITY:
         parts.append(_("may not fit ({percent:.0f} %)").format(percent=100.0 * candidate.memory.fit_probability))
     if candidate.cost and pick.cost and pick.cost.total_usd > 0:
-        parts.append(_ratio(candidate.cost.total_usd / pick.cost.total_usd, _("dearer"), _("cheaper")))
+        dearer = candidate.cost.total_usd / pick.cost.total_usd
+        parts.append(_ratio(dearer, _("dearer"), _("cheaper")) or _("the same cost"))
     elif pick.cost:
         parts.append(_("no price known"))
-    parts.append(_ratio(candidate.time.total_s / pick.time.total_s, _("slower"), _("faster")))
-    return _("{facts} than the pick").format(facts=", ".join(parts)) if parts[-1] else parts[0]
+    slower = _ratio(candidate.time.total_s / pick.time.total_s, _("slower"), _("faster"))
+    parts.append(slower or _("the same time"))
+    whole = _("{facts} than the pick") if slower else _("{facts} as the pick")
+    return whole.format(facts=", ".join(parts))
 
 
 def _ratio(ratio: float, above: str, below: str) -> str:
+    """`1.23 times dearer`; empty where it would say 1.00 times."""
     value, word = (ratio, above) if ratio >= 1.0 else (1.0 / max(ratio, 1e-9), below)
-    return _("{value:.2f} times {word}").format(value=value, word=word)
+    return _("{value:.2f} times {word}").format(value=value, word=word) if value >= 1.005 else ""
 
 
 def _pick_reason(job: Job, candidate: Candidate, candidates: Sequence[Candidate]) -> str:
@@ -77,8 +82,11 @@ def _bottleneck(candidate: Candidate) -> str:
     return words.get(largest, largest).format(share=share)
 
 
-def summarise(job: Job, pick: Candidate | None, usd_krw: float | None) -> str:
-    """The pick in one sentence; without one, that nothing fits."""
+def summarise(job: Job, pick: Candidate | None, candidates: Sequence[Candidate], usd_krw: float | None) -> str:
+    """The pick in one sentence; without one, that nothing fits, or how near the goal comes what does."""
+    fitting = [c for c in candidates if c.fits]
+    if pick is None and fitting:
+        return _beyond_the_goal(job, fitting, usd_krw)
     if pick is None:
         return _("Nothing fits within what was asked; see what cannot work, and how to change that.")
     facts = [pick.run_config.label, format_duration(pick.time.total_s)]
@@ -87,6 +95,29 @@ def summarise(job: Job, pick: Candidate | None, usd_krw: float | None) -> str:
     return _("Pick: {cluster} ({facts}), {why}.").format(
         cluster=pick.cluster.label, facts=", ".join(facts), why=pick.why
     )
+
+
+def _beyond_the_goal(job: Job, fitting: Sequence[Candidate], usd_krw: float | None) -> str:
+    fastest = min(fitting, key=lambda c: c.time.total_s)
+    text = _("Some fit, none meets the goal: the fastest is {cluster} with {time}").format(
+        cluster=fastest.cluster.label, time=format_duration(fastest.time.total_s)
+    )
+    priced = [(c.cost.total_usd, c) for c in fitting if c.cost is not None]
+    if priced:
+        usd, cheapest = min(priced, key=lambda pair: pair[0])
+        text += _(", the cheapest {cluster} with {money}").format(
+            cluster=cheapest.cluster.label, money=format_money(usd, job.goal.currency, usd_krw)
+        )
+    return text + "."
+
+
+def order_note(job: Job, candidates: Sequence[Candidate]) -> str:
+    """Why the cost column does not ascend, where stale prices were ranked by the top of their range."""
+    sure = [c for c in candidates if c.cost is not None and is_sure(c)]
+    costs = [round(c.cost.total_usd, 2) for c in sure if c.cost is not None]
+    if job.goal.minimise != "cost" or costs == sorted(costs) or not any(c.cost and c.cost.is_stale for c in sure):
+        return ""
+    return _("stale prices are ranked at the top of their range, so the order is not that of the cost column")
 
 
 def scaling_note(candidates: Sequence[Candidate], pick: Candidate | None) -> str:
