@@ -101,3 +101,16 @@ def test_a_cp949_terminal_gets_an_answer(job: Path) -> None:
     )
     assert done.returncode == 0
     assert done.stdout.decode("cp949")
+
+
+def test_every_term_of_a_plan_has_a_word_in_both_languages(job: Path) -> None:
+    """--explain shows words, not the keys of the JSON document."""
+    from stoker.core.i18n import set_language
+    from stoker.report.plan_text import term_name
+
+    data = json.loads(stoker("plan", job, "--json", "--set", "goal.vat_frac=0.1").stdout)
+    candidate = data["candidates"][0]
+    memory, time, cost = candidate["memory"], candidate["time"], candidate["cost"]
+    names = {*memory["terms"], *memory["phases"], *time["step_terms"], *time["total_terms"], *cost["lines"]}
+    set_language("ko")
+    assert [name for name in sorted(names) if term_name(name) == name.replace("_", " ")] == []

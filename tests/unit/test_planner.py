@@ -11,7 +11,7 @@ from stoker.core.estimate import Source
 from stoker.core.hardware import Cluster, Device, Host
 from stoker.core.io import read_job
 from stoker.core.job import GoalSpec, ParallelSpec, RunPins
-from stoker.planner import explain
+from stoker.planner import constraints, explain
 from stoker.planner.gather import plan_job
 
 
@@ -119,6 +119,11 @@ def test_a_goal_that_nothing_meets_says_how_near_it_comes() -> None:
     cheapest = min((c for c in dear.candidates if c.cost), key=lambda c: c.cost.total_usd if c.cost else 0.0)
     assert dear.rejected[0].code == "ST326" and dear.rejected[0].num_gpus == cheapest.cluster.num_gpus
     assert "ST320" in {item.code for item in dear.rejected}
+
+
+def test_a_suggested_goal_would_hold_and_is_near() -> None:
+    for value in (0.0123, 0.62, 1.0, 9.96, 123.4, 99_501.0):
+        assert value <= constraints._rounded_up(value) <= 1.1 * value
 
 
 def test_equal_is_not_told_as_a_factor_of_one() -> None:

@@ -4,6 +4,7 @@ The first group looks at the job and the cluster alone, before anything is estim
 candidate. Nothing here raises: infeasible is a value.
 """
 
+import math
 from collections.abc import Callable
 
 from stoker.core.hardware import Cluster
@@ -183,7 +184,7 @@ def _deadline(job: Job, candidate: Candidate) -> Rejection | None:
         _("the deadline of {limit:g} h is missed: {hours:.1f} h expected").format(
             limit=limit, hours=candidate.time.total_s / HOUR_S
         ),
-        _("goal.deadline_hours: {hours:.0f}, or a faster GPU").format(hours=candidate.time.high_s / HOUR_S + 1),
+        _("goal.deadline_hours: {hours:g}, or a faster GPU").format(hours=_rounded_up(candidate.time.high_s / HOUR_S)),
     )
 
 
@@ -197,8 +198,14 @@ def _budget(job: Job, candidate: Candidate) -> Rejection | None:
         _("the budget of {limit:,.2f} USD is exceeded: {usd:,.2f} USD expected").format(
             limit=limit, usd=candidate.cost.total_usd
         ),
-        _("goal.budget_usd: {usd:,.0f}, or a cheaper GPU").format(usd=candidate.cost.high_usd + 1),
+        _("goal.budget_usd: {usd:g}, or a cheaper GPU").format(usd=_rounded_up(candidate.cost.high_usd)),
     )
+
+
+def _rounded_up(value: float) -> float:
+    """`value` up to its second digit: what is suggested must hold, and not be far off."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1) if value > 0 else 1.0
+    return float(f"{math.ceil(value / unit - 1e-9) * unit:.3g}")
 
 
 def memory_rejection(candidate: Candidate, fix: str) -> Rejection:
