@@ -1,11 +1,13 @@
 """The token cache: used again, found by content, rebuilt when damaged, and never in the way."""
 
 import dataclasses
+import errno
 from pathlib import Path
 
 import pytest
 from data_samples import small_model, write_job, write_rows, write_wordpiece
 
+from stoker.core.errors import EnvironmentProblem
 from stoker.core.job import Job
 from stoker.data.cache import cache_root, open_or_build
 from stoker.data.encoded import EncodedSplit
@@ -91,6 +93,28 @@ def test_an_unusable_cache_is_no_obstacle(job: Job, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     data = prepare_data(job, small_model())
     assert data.train.num_samples == 2 and "ST170" in {n.code for n in data.notices}
+
+
+def test_a_cache_that_fills_up_sends_the_tokens_elsewhere(job: Job) -> None:
+    """Full while it is written, not before; pyarrow's own OSError carries the number too."""
+
+    def build(folder: Path) -> dict[str, int]:
+        (folder / "tokens").write_bytes(b"x")
+        if folder.is_relative_to(cache_root()):
+            raise OSError(errno.ENOSPC, "Error writing bytes to file")
+        return {"a": 1}
+
+    entry = open_or_build("tokens", "k", build)
+    assert entry.content == {"a": 1} and not entry.folder.is_relative_to(cache_root())
+    assert [n.code for n in entry.notices] == ["ST170"] and list((cache_root() / "tokens").iterdir()) == []
+
+
+def test_no_room_anywhere_is_said_with_what_to_do(job: Job) -> None:
+    def build(folder: Path) -> dict[str, int]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(EnvironmentProblem, match="ST503"):
+        open_or_build("tokens", "k", build)
 
 
 def test_views_are_not_copies_and_read_only(job: Job) -> None:

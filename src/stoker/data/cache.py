@@ -3,21 +3,24 @@
 `meta.json` holds size and hash of every file; a folder that does not agree with it is thrown away and built again.
 """
 
+import errno
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stoker.core.codec import dumps, loads
+from stoker.core.errors import EnvironmentProblem
 from stoker.core.i18n import _
 from stoker.data.files import hash_file
 from stoker.data.notices import Notice
 
 _META = "meta.json"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +60,42 @@ def open_or_build(kind: str, key: str, build: Callable[[Path], Mapping[str, Any]
         folder.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=folder.parent))
     except OSError as error:
-        aside = Path(tempfile.mkdtemp(prefix="stoker-tokens-"))
-        notices.append(
-            Notice(
-                "ST170",
-                _("the cache {folder} cannot be used ({error}): tokens go to a temporary folder").format(
-                    folder=folder.parent, error=error.strerror or error
-                ),
-            )
-        )
-        return CacheEntry(aside, _fill(aside, build), False, tuple(notices))
+        return _elsewhere(folder, build, error, notices)
     try:
         content = _fill(aside, build)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(aside, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            return _elsewhere(folder, build, error, notices)
         raise
     return CacheEntry(_put(aside, folder), content, False, tuple(notices))
+
+
+def _elsewhere(
+    folder: Path, build: Callable[[Path], Mapping[str, Any]], error: OSError, notices: Sequence[Notice]
+) -> CacheEntry:
+    """The entry in a temporary folder. Raises EnvironmentProblem ST503 where that takes no files either."""
+    why = _("the cache {folder} cannot be used ({error}): tokens go to a temporary folder").format(
+        folder=folder.parent, error=os.strerror(error.errno) if error.errno else error
+    )
+    aside: Path | None = None
+    try:
+        aside = Path(tempfile.mkdtemp(prefix="stoker-tokens-"))
+        content = _fill(aside, build)
+    except OSError as again:
+        if aside is not None and again.errno not in _NO_ROOM:
+            raise
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
+        raise EnvironmentProblem(
+            "ST503",
+            _("neither the cache nor the temporary folder takes the tokens: {error}").format(
+                error=os.strerror(again.errno) if again.errno else again
+            ),
+            place=str(aside or "TMPDIR"),
+            fix=_("make room, or set XDG_CACHE_HOME to a folder on a larger disk"),
+        ) from again
+    return CacheEntry(aside, content, False, (*notices, Notice("ST170", why)))
 
 
 def read_entry(folder: Path) -> Mapping[str, Any] | None:

@@ -18,4 +18,10 @@ CODES: tuple[Code, ...] = (
         N_("The answer was ready, but standard output refused it: its disk is full, for example."),
         N_("Make room there, or send the output to another file."),
     ),
+    Code(
+        "ST503",
+        N_("no room for tokens"),
+        N_("Tokenised data is kept on disk; the cache folder and the temporary folder are both full or read-only."),
+        N_("Make room, or set XDG_CACHE_HOME (or TMPDIR) to a folder on a larger disk."),
+    ),
 )
