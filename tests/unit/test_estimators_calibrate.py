@@ -10,7 +10,7 @@ import pytest
 from planning import TINY, lm_job, plan_of
 from stoker.catalogue.efficiency import load_efficiency, read_corrections, write_corrections
 from stoker.core.codec import dumps
-from stoker.core.efficiency import Efficiency
+from stoker.core.efficiency import Correction, CorrectionKey, Efficiency
 from stoker.core.estimate import Source
 from stoker.core.plan import Plan
 from stoker.core.plan_io import plan_to_json
@@ -107,3 +107,22 @@ def test_corrections_survive_the_file_and_a_broken_file_is_ignored(tmp_path: Pat
     assert load_efficiency(path).corrections == newer
     path.write_text("{torn", encoding="utf-8")
     assert read_corrections(path) == ()
+
+
+def test_a_correction_holds_for_models_of_its_own_size_only() -> None:
+    """A factor of one BERT is not applied to another size of the family, nor to one whose embeddings are frozen."""
+    key = CorrectionKey(
+        device="cpu",
+        model_family="bert",
+        precision="fp32",
+        method="full",
+        num_params=22_700_000,
+        num_trainable=22_700_000,
+    )
+    learnt = Correction(
+        key=replace(key, stack="torch-2.13.0"), time_factor=1.5, memory_factor=1.2, num_runs=1, date="2026-11-30"
+    )
+    efficiency = replace(load_efficiency(), corrections=(learnt,))
+    assert efficiency.correction(key) is learnt  # another stack of the same model: better than nothing
+    assert efficiency.correction(replace(key, num_params=117_500_000)) is None
+    assert efficiency.correction(replace(key, num_trainable=12_000_000)) is None

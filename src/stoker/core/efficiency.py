@@ -6,7 +6,7 @@ What own runs measured beside what was predicted is kept as corrections, which t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stoker.core.estimate import Source
 from stoker.core.hardware import Device
@@ -54,12 +54,18 @@ class FrameworkBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrectionKey:
-    """What a correction holds for: one stack on one device."""
+    """What a correction holds for: one stack on one device, and models of this very size.
+
+    A factor learnt from a small model says nothing about a large one of its family, nor one with frozen embeddings
+    about one that learns them: what it corrects (launches, matrix products, loading) weighs differently in each.
+    """
 
     device: str
     model_family: str
     precision: str
     method: str
+    num_params: int = 0
+    num_trainable: int = 0
     stack: str = ""
 
 
@@ -105,7 +111,7 @@ class Efficiency:
         raise LookupError(f"no framework row covers {device.name}")
 
     def correction(self, key: CorrectionKey) -> Correction | None:
-        """The newest correction of this device, model family, precision and method; the stack's own first."""
+        """The newest correction of this device, model, precision and method; the stack's own first."""
         same = [c for c in self.corrections if _without_stack(c.key) == _without_stack(key)]
         exact = [c for c in same if key.stack and c.key.stack == key.stack]
         return max(exact or same, key=lambda c: c.date, default=None)
@@ -118,5 +124,5 @@ def families(device: Device) -> tuple[str, ...]:
     return (device.name, *generation, device.architecture, device.kind, ANY)
 
 
-def _without_stack(key: CorrectionKey) -> tuple[str, str, str, str]:
-    return (key.device, key.model_family, key.precision, key.method)
+def _without_stack(key: CorrectionKey) -> CorrectionKey:
+    return replace(key, stack="")

@@ -1,6 +1,6 @@
 """calibrate: what own runs measured beside what their plans predicted, as corrections for the next plan.
 
-A correction is a factor on step time and one on memory for one stack (device, model family, precision, method,
+A correction is a factor on step time and one on memory for one stack (device, model and its size, precision, method,
 library versions), from the uncorrected prediction: a plan that was itself corrected is divided by its own factors.
 """
 
@@ -72,6 +72,8 @@ def read_run(record: RunRecord, *, date: str = "") -> Measured | None:
             model_family=plan.model_family,
             precision=candidate.run_config.precision,
             method=plan.job.tune.method,
+            num_params=plan.num_params,
+            num_trainable=plan.num_trainable_params,
             stack=_stack(record.header),
         ),
         time_factor=time_factor,

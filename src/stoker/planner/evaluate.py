@@ -125,6 +125,8 @@ class Evaluator:
                 model_family=self.arch.family,
                 precision=config.precision,
                 method=self.job.tune.method,
+                num_params=self.arch.num_params,
+                num_trainable=self._ledger(config)[0].num_trainable,
             )
         )
 
