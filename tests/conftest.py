@@ -7,7 +7,7 @@ import pytest
 
 from stoker.core.i18n import set_language
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before any torch: see stoker/engine/__init__.py
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # before any torch: see stoker/engine/__init__.py
 _SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
