@@ -1,6 +1,5 @@
 """`stoker predict RUN FILE`: apply a trained model, with its stored thresholds, to new rows."""
 
-import contextlib
 import csv
 import io
 import os
@@ -14,6 +13,7 @@ from stoker.cli.console import notice, print_answer, print_json
 from stoker.cli.options import JsonOption, LangOption
 from stoker.core.errors import RunError
 from stoker.core.i18n import _
+from stoker.core.paths import write_whole
 
 if TYPE_CHECKING:
     from stoker.engine.predict import Prediction
@@ -64,13 +64,9 @@ def _check_out(out: Path) -> None:
 
 def _write(out: Path, text: str) -> None:
     """Whole or not at all. Raises RunError ST442."""
-    aside = out.with_name(f".{out.name[:200]}.{os.getpid()}")
     try:
-        aside.write_text(text, encoding="utf-8", errors="replace")
-        aside.replace(out)
+        write_whole(out, text.encode("utf-8", errors="replace").decode("utf-8"))  # half characters degrade
     except OSError as error:
-        with contextlib.suppress(OSError):
-            aside.unlink()
         raise _not_writable(out, error.strerror or str(error)) from error
 
 
