@@ -10,11 +10,23 @@ AttentionKernel = Literal["eager", "sdpa", "flash"]
 Packing = Literal["none", "bucketed", "packed"]
 Capture = Literal["none", "compile"]
 Placement = Literal["hbm", "tiers"]
+ZeroStage = Literal[1, 2, 3]
+ParallelKind = Literal["auto", "data_parallel", "layer_split"]
+ContextExchange = Literal["ring", "ulysses"]
+UpdateLane = Literal["auto", "gpu", "cpu"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """Degrees as in torchtitan. DDP is dp_replicate, FSDP is dp_shard, HSDP is both."""
+    """Degrees as in torchtitan. DDP is dp_replicate, FSDP is dp_shard, HSDP is both.
+
+    `zero_stage`: what dp_shard shards: 1 the optimizer's state and masters (Megatron's distributed optimizer), 2 also
+    gradients, 3 also weights (FSDP). `ep` is carved out of the ranks of dp, cp and tp, so it adds none.
+    `virtual_stages`: chunks of layers a pipeline stage holds (1: plain 1F1B, more: interleaved).
+    `sequence_parallel`: tensor parallel also shards what lies between its matrices. `context`: how cp exchanges keys.
+    `kind`: `data_parallel` is torch.nn.DataParallel over dp_replicate GPUs of one process, `layer_split` the naive
+    split of layers over `pp` GPUs (device_map), of which one works at a time; `auto` is everything else.
+    """
 
     dp_replicate: int = 1
     dp_shard: int = 1
@@ -22,22 +34,61 @@ class Parallel:
     tp: int = 1
     pp: int = 1
     ep: int = 1
+    zero_stage: ZeroStage = 3
+    virtual_stages: int = 1
+    sequence_parallel: bool = True
+    context: ContextExchange = "ring"
+    kind: ParallelKind = "auto"
 
     @property
     def data_parallel(self) -> int:
+        """Ranks that see different samples."""
         return self.dp_replicate * self.dp_shard
 
     @property
     def world_size(self) -> int:
+        """GPUs."""
         return self.data_parallel * self.cp * self.tp * self.pp
 
     @property
     def label(self) -> str:
-        """`single`, `ddp`, `fsdp` or `hsdp`, with any further degree named."""
-        kind = {(False, False): "single", (True, False): "ddp", (False, True): "fsdp", (True, True): "hsdp"}
-        name = kind[self.dp_replicate > 1, self.dp_shard > 1]
-        extra = [f"{axis}{n}" for axis, n in (("cp", self.cp), ("tp", self.tp), ("pp", self.pp)) if n > 1]
-        return "+".join([name, *extra])
+        """`single`, `ddp`, `zero1`, `zero2`, `fsdp`, `hsdp`, with any further degree named: `fsdp+tp8`."""
+        if self.kind != "auto":
+            return self.kind
+        sharded = {1: "zero1", 2: "zero2", 3: "fsdp"}[self.zero_stage]
+        both = "hsdp" if self.zero_stage == 3 else f"{sharded}+ddp"
+        name = {(True, False): "ddp", (False, True): sharded, (True, True): both}.get(
+            (self.dp_replicate > 1, self.dp_shard > 1), ""
+        )
+        context = "cp" if self.context == "ring" else "ulysses"
+        axes = ((context, self.cp), ("tp", self.tp), ("pp", self.pp), ("vp", self.virtual_stages), ("ep", self.ep))
+        parts = [name, *(f"{axis}{degree}" for axis, degree in axes if degree > 1)]
+        return "+".join(part for part in parts if part) or "single"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierShares:
+    """What leaves GPU memory under `placement: tiers`, as shares (0: stays, 1: all of it).
+
+    `state`: moments and masters. `weights`, `gradients`: of the 16-bit copies. `activations`: of what is kept at
+    recompute boundaries. `nvme`: share of the state off the GPU that lies on flash instead of in DRAM;
+    `nvme_weights` likewise for weights. `update`: where the optimizer runs; auto: by the bandwidths.
+    `prefetch`: units fetched ahead. `layer_major`: all micro-batches pass a unit before the next one.
+    `exact_pinned`: slabs of the exact size; else torch's pinned allocator, which rounds up to powers of two.
+    `lossless_state`: 10 bytes a parameter (moments and the low halves of masters) instead of 12 to 16.
+    """
+
+    state: float = 1.0
+    weights: float = 0.0
+    gradients: float = 0.0
+    activations: float = 0.0
+    nvme: float = 0.0
+    nvme_weights: float = 0.0
+    update: UpdateLane = "auto"
+    prefetch: int = 2
+    layer_major: bool = False
+    exact_pinned: bool = False
+    lossless_state: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +96,7 @@ class RunConfig:
     """Everything that `run` may choose without changing the learning curve.
 
     global_batch_size = micro_batch_size x data_parallel x gradient_accumulation_steps; only an epoch's last step
-    may hold fewer samples.
+    may hold fewer samples. `tiers`: with placement tiers only; None there means the defaults.
     """
 
     micro_batch_size: int
@@ -55,6 +106,7 @@ class RunConfig:
     precision: Precision = "fp32"
     recompute: Recompute = "none"
     placement: Placement = "hbm"
+    tiers: TierShares | None = None
     loss: LossKernel = "eager"
     attention: AttentionKernel = "sdpa"
     packing: Packing = "bucketed"
@@ -73,4 +125,6 @@ class RunConfig:
             parts.append("recompute" if self.recompute == "full" else "recompute:selective")
         if self.loss != "eager":
             parts.append(self.loss)
+        if self.placement != "hbm":
+            parts.append(self.placement)
         return " ".join(parts)
