@@ -89,6 +89,10 @@ class ModuleGroup:
     From the catalogue: `num_params`, `linears`, `attention`, `saved`, `input_elements` (per token, kept at a
     recompute boundary), `extra_flops_per_token` (convolutions), `num_kernels` (launches of one forward).
     Filled by passes: everything from `trainable_params` on; bytes are per parameter.
+
+    Quantised weights: each forward, backward and recomputation of one copy reads `quantised_bytes` and moves
+    2 x `dequantised_bytes` (write, then read); one temporary of `dequantised_temp_bytes` stands at a time.
+    `inputs_on_host`: repeats x input bytes cross PCIe once each way in a micro-batch and lie in host memory meanwhile.
     """
 
     name: str
@@ -117,6 +121,13 @@ class ModuleGroup:
     recomputed: bool = False
     in_backward: bool = True  # False: frozen with nothing that learns below it, so backward ends above it
     weights_quantised: bool = False  # weight_bytes_per_param is set by the adapter (nf4); precision leaves it
+    quantised_bytes: float = 0.0  # packed weights and scales of one copy: read whole by every pass over it
+    dequantised_bytes: float = 0.0  # their 16-bit copies, written and read again by every pass over one copy
+    dequantised_temp_bytes: float = 0.0  # the largest such copy: alive while its linear is at work
+    adapter_temp_bytes: float = 0.0  # transient of the largest adapted linear (DoRA's weight norm), forward and again
+    matmul_dtype: str | None = None  # format of its linears' products where it is not the ledger's compute_dtype (fp8)
+    matmul_cast_elements: float = 0.0  # per token and pass: linear inputs cast to `matmul_dtype` (read twice, written)
+    inputs_on_host: bool = False  # recomputed, and the kept input goes to host memory: two copies' inputs on the device
 
     @property
     def trainable(self) -> int:
@@ -182,6 +193,8 @@ class Ledger:
     `accumulates_fp32`: every trainable parameter
     whose gradient is narrower than 4 bytes has an fp32 accumulator beside it (4 bytes more, sharded as the gradient).
     `step_temp_bytes_per_param`: transient of an optimizer step beyond gradients and state (case 4).
+    `step_flops`: matrix products of one optimizer step over the whole model, unsharded (Muon; 0 for others).
+    `states_may_page`: optimizer state lies in managed memory, which moves to the host when the GPU is short.
     """
 
     arch: ModelArch
@@ -191,6 +204,8 @@ class Ledger:
     autocast: bool = False
     accumulates_fp32: bool = False
     step_temp_bytes_per_param: float = 0.0
+    step_flops: float = 0.0
+    states_may_page: bool = False
     passes: tuple[str, ...] = field(default=())
 
     def map_groups(self, change: Callable[[ModuleGroup], ModuleGroup], *, by: str) -> "Ledger":
