@@ -128,6 +128,9 @@ class ModuleGroup:
     matmul_dtype: str | None = None  # format of its linears' products where it is not the ledger's compute_dtype (fp8)
     matmul_cast_elements: float = 0.0  # per token and pass: linear inputs cast to `matmul_dtype` (read twice, written)
     inputs_on_host: bool = False  # recomputed, and the kept input goes to host memory: two copies' inputs on the device
+    kept_elements: float = 0.0  # per token, kept beside the input at a recompute boundary (selective: product outputs)
+    recomputes_products: bool = True  # a recomputed block runs its matrices and attention again (selective: no)
+    adapter_shapes: tuple[tuple[int, ...], ...] = ()  # of one copy's adapter tensors; their sizes sum to adapter_params
 
     @property
     def trainable(self) -> int:
@@ -194,6 +197,7 @@ class Ledger:
     whose gradient is narrower than 4 bytes has an fp32 accumulator beside it (4 bytes more, sharded as the gradient).
     `step_temp_bytes_per_param`: transient of an optimizer step beyond gradients and state (case 4).
     `step_flops`: matrix products of one optimizer step over the whole model, unsharded (Muon; 0 for others).
+    `step_temp_bytes`: the same of the largest single tensor at work, unsharded (Adafactor, Lion, Muon: a tensor at a time).
     `states_may_page`: optimizer state lies in managed memory, which moves to the host when the GPU is short.
     """
 
@@ -205,6 +209,7 @@ class Ledger:
     accumulates_fp32: bool = False
     step_temp_bytes_per_param: float = 0.0
     step_flops: float = 0.0
+    step_temp_bytes: float = 0.0
     states_may_page: bool = False
     passes: tuple[str, ...] = field(default=())
 
