@@ -11,6 +11,7 @@ from stoker.cli.plan import plan
 from stoker.cli.predict import predict
 from stoker.cli.report import report
 from stoker.cli.run import run
+from stoker.cli.size import size
 from stoker.cli.usage import Command, Group
 from stoker.core.i18n import _
 
@@ -39,6 +40,7 @@ def build_app() -> typer.Typer:
     app.command(
         cls=Command, help=_("predicted beside measured, metrics and curves of a run; or several runs side by side")
     )(report)
+    app.command(cls=Command, help=_("weights and KV cache of inference, and the longest context that fits"))(size)
     app.command(cls=Command, help=_("what GPUs cost where, with date and source; no network"))(offers)
     app.command(cls=Command, help=_("optional parts, this machine and its speed, what to do about them"))(doctor)
     app.command(cls=Command, help=_("what a code such as ST012 means and what to do"))(explain)
