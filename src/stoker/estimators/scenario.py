@@ -11,6 +11,7 @@ from stoker.core.job import Job, Task
 from stoker.core.ledger import Ledger
 from stoker.core.profile import LengthDistribution
 from stoker.core.run_config import RunConfig
+from stoker.core.stack import OURS, Stack
 from stoker.estimators.ledger_sums import LedgerSums
 from stoker.techniques.packing import packing
 
@@ -37,6 +38,7 @@ class Scenario:
     lengths: LengthDistribution
     efficiency: Efficiency
     correction: Correction | None = None
+    stack: Stack = OURS
 
     @property
     def is_image(self) -> bool:

@@ -1,0 +1,45 @@
+"""Stack: what a training program does that the maths leaves open, as facts (which loss, which dtype) and few factors.
+
+Plans of our own engine use `OURS`. Published measurements use a row of catalogue/data/stacks.csv, found by source;
+a source that nobody described gets the row `*`, a modern Hugging Face style trainer.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Reading = Literal["allocated", "reserved", "process"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """Implementation facts of one training program.
+
+    `loss`: its loss kernel. `half_precision`: what it means by a bare bf16 or fp16 (a precision, for full tuning);
+    `adapter_precision`: likewise under adapters. `attention`, `recompute`, `capture`, `packing`, `lora_rank`,
+    `lora_targets`: what it does where a table does not say. `memory_reading`: what a bare GB of it counts.
+    `overlong`: whether samples beyond seq_len are cut or dropped. `pipeline_micro_batch`: samples of a pipeline's
+    micro-batch where the table prints the local batch instead; None: the table's figure.
+    `time_factor`: its step over what the formulas give; `time_spread_frac`: what that misses at 90 %, None: the
+    hardware family's own.
+    """
+
+    name: str
+    loss: str = "eager"
+    half_precision: str = "bf16_amp"
+    adapter_precision: str = "bf16_pure"
+    attention: str = "sdpa"
+    recompute: str = "none"
+    capture: str = "none"
+    packing: str = "none"
+    lora_rank: int = 16
+    lora_targets: str = "all-linear"
+    memory_reading: Reading = "reserved"
+    overlong: Literal["cut", "drop"] = "cut"
+    pipeline_micro_batch: int | None = None
+    time_factor: float = 1.0
+    time_spread_frac: float | None = None
+    origin: str = ""
+    date: str = ""
+
+
+OURS = Stack(name="stoker", half_precision="bf16", adapter_precision="bf16", packing="bucketed")

@@ -1,0 +1,1 @@
+"""Predicted beside measured: public tables and own records, row by row, and the scores."""
