@@ -105,6 +105,7 @@ class ModuleGroup:
     input_elements: float = 0.0
     extra_flops_per_token: float = 0.0
     num_kernels: int = 1
+    tables: tuple[tuple[int, int], ...] = ()  # look-up tables (rows, width), parameters of an embedding group
     # filled by technique passes
     trainable_params: int | None = None  # None: all of num_params
     adapter_params: int = 0  # extra trainable parameters (LoRA), each of `adapter_bytes_per_param`
@@ -114,9 +115,10 @@ class ModuleGroup:
     grad_bytes_per_param: float = 4.0  # per trainable parameter
     adapter_bytes_per_param: float = 4.0
     state_bytes: int = 0  # optimizer state of one copy, unsharded
-    weight_shards: int = 1
-    grad_shards: int = 1
-    state_shards: int = 1
+    weight_shards: float = 1  # data-parallel ranks that share one copy (experts and the rest together: their mean)
+    grad_shards: float = 1
+    state_shards: float = 1
+    expert_ranks: int = 1  # ranks over which its experts are spread; its linears and num_params are a rank's own
     cast_bytes: int = 0  # narrow weight copies of one copy that autocast keeps from forward to backward
     recomputed: bool = False
     in_backward: bool = True  # False: frozen with nothing that learns below it, so backward ends above it
@@ -197,8 +199,18 @@ class Ledger:
     whose gradient is narrower than 4 bytes has an fp32 accumulator beside it (4 bytes more, sharded as the gradient).
     `step_temp_bytes_per_param`: transient of an optimizer step beyond gradients and state (case 4).
     `step_flops`: matrix products of one optimizer step over the whole model, unsharded (Muon; 0 for others).
-    `step_temp_bytes`: the same of the largest single tensor at work, unsharded (Adafactor, Lion, Muon: a tensor at a time).
+    `step_temp_bytes`: transient of the one tensor that is stepped at a time, the largest (Adafactor, Lion, Muon).
     `states_may_page`: optimizer state lies in managed memory, which moves to the host when the GPU is short.
+
+    Filled by the parallel pass, after which the groups are *one rank's own*: tensor and expert parallel divide
+    parameters, linears, attention heads and saved elements of a group, pipeline parallel its repeats; only what ranks
+    of data parallel share is left in the group's `..._shards`. So sums over the groups need no division by a degree.
+    `token_shards`: ranks that share a sample's tokens (cp); batches of `estimators/scenario.py` are already divided.
+    `in_flight`: micro-batches whose kept activations stand together (pipeline); the working set counts once.
+    `rank_outputs`: columns of the logits on this rank; read `num_outputs`.
+    `stages`: the ledgers of unlike GPUs of a pipeline or a layer split (the first and the last): memory is that of
+    the fullest of them, time that of the ledger itself (`estimators/stages.py`).
+    `all_trainable`: trainable parameters of the whole model, where the groups hold a part of it.
     """
 
     arch: ModelArch
@@ -212,6 +224,11 @@ class Ledger:
     step_temp_bytes: float = 0.0
     states_may_page: bool = False
     passes: tuple[str, ...] = field(default=())
+    token_shards: int = 1
+    in_flight: float = 1.0
+    rank_outputs: int | None = None
+    stages: tuple["Ledger", ...] = ()
+    all_trainable: int | None = None
 
     def map_groups(self, change: Callable[[ModuleGroup], ModuleGroup], *, by: str) -> "Ledger":
         """The ledger with `change` applied to every group; `by` is recorded in `passes`."""
@@ -219,7 +236,15 @@ class Ledger:
 
     @property
     def num_trainable(self) -> int:
+        """Trainable parameters of the whole model."""
+        if self.all_trainable is not None:
+            return self.all_trainable
         return sum(g.repeats * g.trainable for g in self.groups)
+
+    @property
+    def num_outputs(self) -> int:
+        """Columns of the logits on this rank."""
+        return self.arch.num_outputs if self.rank_outputs is None else self.rank_outputs
 
     @property
     def num_adapter_params(self) -> int:

@@ -174,6 +174,6 @@ def _unit_backward_s(unit: UnitSums, batch: Batch, rates: _Rates, traffic: float
 def _loss_s(scenario: Scenario, batch: Batch, rates: _Rates) -> float:
     """Every byte of the logits and their copies is written once and read once, in one piece or in chunks."""
     rows = batch.tokens if scenario.task == "causal_lm" else batch.samples
-    outputs = scenario.ledger.arch.num_outputs
+    outputs = scenario.ledger.num_outputs
     alive = loss("eager").logits_bytes(rows, outputs, scenario.ledger.compute_bytes)
     return 2.0 * alive / rates.memory

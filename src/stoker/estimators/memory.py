@@ -129,6 +129,7 @@ def _dynamic(scenario: Scenario, batch: Batch) -> _Dynamic:
         else:
             kept += unit.repeats * saved
             working = max(working, scores + 2.0 * unit.input_bytes * batch.tokens)  # the gradient, in and out
+    kept *= scenario.ledger.in_flight
     logits = _logits_bytes(scenario, batch)
     forward = kept + casts + max(inputs, logits)
     return _Dynamic(activations=kept, logits=logits, working=max(working, inputs), casts=casts, forward=forward)
@@ -143,7 +144,7 @@ def saved_bytes(unit: UnitSums, batch: Batch) -> float:
 def _logits_bytes(scenario: Scenario, batch: Batch) -> float:
     rows = batch.tokens if scenario.task == "causal_lm" else batch.samples
     ledger = scenario.ledger
-    return loss(scenario.config.loss).logits_bytes(rows, ledger.arch.num_outputs, ledger.compute_bytes)
+    return loss(scenario.config.loss).logits_bytes(rows, ledger.num_outputs, ledger.compute_bytes)
 
 
 def _evaluation_bytes(scenario: Scenario) -> float:
@@ -151,7 +152,7 @@ def _evaluation_bytes(scenario: Scenario) -> float:
     batch = fullest_batch(scenario)
     unit_bytes = max(saved_bytes(unit, batch) for unit in scenario.sums.units)
     rows = batch.tokens if scenario.task == "causal_lm" else batch.samples
-    logits = rows * scenario.ledger.arch.num_outputs * (scenario.ledger.compute_bytes + 4.0)
+    logits = rows * scenario.ledger.num_outputs * (scenario.ledger.compute_bytes + 4.0)
     return max(unit_bytes, min(logits, _logits_bytes(scenario, batch)))
 
 
