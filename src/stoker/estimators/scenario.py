@@ -18,7 +18,9 @@ from stoker.techniques.packing import packing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One micro-batch: `samples`, computed `tokens`, and the `seq_len` that attention runs over."""
+    """One micro-batch of a rank: `samples`, computed `tokens` (a share of them under context parallel), and the
+    `seq_len` that attention runs over.
+    """
 
     samples: float
     tokens: float
@@ -60,7 +62,7 @@ def fullest_batch(scenario: Scenario) -> Batch:
     if scenario.is_image:
         return _images(scenario, size)
     tokens, seq_len = packing(scenario.config.packing).peak_tokens(scenario.lengths, size)
-    return Batch(samples=size, tokens=tokens, seq_len=seq_len)
+    return Batch(samples=size, tokens=tokens / scenario.ledger.token_shards, seq_len=seq_len)
 
 
 def mean_batch(scenario: Scenario) -> Batch:
@@ -69,7 +71,7 @@ def mean_batch(scenario: Scenario) -> Batch:
     if scenario.is_image:
         return _images(scenario, size)
     tokens = packing(scenario.config.packing).mean_tokens(scenario.lengths, size, scenario.config.global_batch_size)
-    return Batch(samples=size, tokens=tokens, seq_len=tokens / size)
+    return Batch(samples=size, tokens=tokens / scenario.ledger.token_shards, seq_len=tokens / size)
 
 
 def _images(scenario: Scenario, size: int) -> Batch:
