@@ -2,10 +2,13 @@
 
 Peaks are dense FLOP/s at the fp32-accumulate rate; sizes are bytes; speeds are bytes/s in one direction. Every row
 names its sources. A name that fits several products is an error that lists them: their peaks differ by up to a third.
+Tables of measurements name no form (`A100-80GB`): `published_device` reads those for `stoker validate`.
 """
 
 import functools
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 from stoker.catalogue.links import all_links
 from stoker.catalogue.tables import number, read_rows
@@ -31,6 +34,18 @@ _PEAKS = {
 _KINDS: dict[str, DeviceKind] = {"cuda": "cuda", "rocm": "rocm"}
 _MAKER = re.compile(r"^(nvidia|amd|intel|google|aws|geforce|tesla|instinct|corporation)+")
 _DRIVER_MEMORY_TOLERANCE = 0.08  # between a card and its nearest sibling by size (A10 24 GB, 3080 10 and 12 GB): 17 %
+
+# How tables write a GPU: its size, how many, its form, or only a size
+_STATED_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*-?\s*gi?b\b", re.IGNORECASE)
+_GPU_COUNT = re.compile(r"^\s*\d+\s*[x*]\s*(?=[a-z])|\s+[x*]\s*\d{1,3}\s*$", re.IGNORECASE)
+_FORM_WORDS = re.compile(r"\b(sxm\d?|pcie|pci-e|nvl|oam|hbm\d?e?|gddr\d?x?|ecc|hgx|dgx|gpus?)\b", re.IGNORECASE)
+_ANY_CARD = re.compile(r"^\s*(any|a|an|some|generic|one)\b.*\b(card|gpu|device)s?\b", re.IGNORECASE)
+_SIZE_TOLERANCE = 0.08  # 40 GB is not 48 GB; 141 GB and 139.8 GiB are one product
+# A typical training card of each size, in GB, for rows that name only the size
+_TYPICAL = (
+    (8, "RTX3070"), (12, "RTX3060-12GB"), (16, "RTX4080"), (24, "RTX4090"), (32, "RTX5090"), (40, "A100-SXM4-40GB"),
+    (48, "L40S"), (80, "A100-SXM4-80GB"), (94, "H100-NVL-94GB"), (141, "H200-SXM-141GB"), (180, "B200-SXM-180GB"),
+)  # fmt: skip
 
 
 def _plain(name: str) -> str:
@@ -162,3 +177,69 @@ def device_from_driver_name(name: str, memory_bytes: int | None = None) -> Devic
             if abs(memory_bytes - device.visible_bytes) <= _DRIVER_MEMORY_TOLERANCE * device.visible_bytes
         )
     return found[0] if len(found) == 1 else None
+
+
+@functools.lru_cache(maxsize=1024)
+def published_device(name: str, gpu_mem_gb: float | None = None) -> tuple[Device, bool] | None:
+    """(the device that a table calls `name`, whether it is certain), or None for a name that means no product.
+
+    `gpu_mem_gb`: the sold size beside the name, which tells siblings apart. An inexact device wants a wider interval.
+    """
+    plain = _GPU_COUNT.sub("", name).strip()
+    stated = _STATED_SIZE.search(plain)
+    size_gb = float(stated[1]) if stated else gpu_mem_gb
+    if _ANY_CARD.match(plain):
+        return (_assumed_card(size_gb), False) if size_gb else None
+    found = matching_devices(plain) or _by_words(plain)
+    fitting = _of_size(found, size_gb) if size_gb else found
+    if not fitting:
+        return None
+    chosen = _of_form(fitting, plain)
+    if not chosen[0].peak_flops_per_s:
+        return _with_assumed_peaks(chosen[0]), False
+    return chosen[0], len(chosen) == 1
+
+
+def _by_words(name: str) -> tuple[Device, ...]:
+    """Products of the chip that `name` states, its size and form set aside."""
+    chip = _FORM_WORDS.sub(" ", _STATED_SIZE.sub(" ", name.replace("_", " ").replace("-", " "))).strip()
+    return matching_devices(chip) if chip else ()
+
+
+def _of_size(devices: Sequence[Device], size_gb: float) -> tuple[Device, ...]:
+    """Those of about `size_gb`, which tables print as sold or as the driver shows it."""
+    return tuple(
+        device
+        for device in devices
+        if abs(device.sold_bytes / GB - size_gb) <= _SIZE_TOLERANCE * size_gb
+        or abs(device.visible_bytes / GIB - size_gb) <= _SIZE_TOLERANCE * size_gb
+        or ("-GCD-" in device.name and device.sold_bytes == size_gb / 2 * GB)  # the module's size, two devices
+    )
+
+
+def _of_form(devices: Sequence[Device], name: str) -> tuple[Device, ...]:
+    """Those of the form that `name` states; without one all of them, the module (SXM) first."""
+    stated = re.findall(r"sxm|pcie|nvl", name.lower())
+    of_form = tuple(device for device in devices if any(form in device.name.lower() for form in stated))
+    return of_form or tuple(sorted(devices, key=lambda device: "SXM" not in device.name))
+
+
+def _with_assumed_peaks(device: Device) -> Device:
+    """A Hopper module whose peak is not published: torchtitan's note puts it between SXM and NVL, so their mean."""
+    sxm, nvl = find_device("H100-SXM5-80GB").peak_flops_per_s, find_device("H100-NVL-94GB").peak_flops_per_s
+    mean = {dtype: (sxm[dtype] + nvl[dtype]) / 2 for dtype in sxm if dtype in nvl}
+    return replace(device, peak_flops_per_s=mean, source=Source.ASSUMED)
+
+
+def _assumed_card(size_gb: float) -> Device:
+    """The typical card nearest in size, with exactly `size_gb` of memory."""
+    _size, name = min(_TYPICAL, key=lambda row: abs(row[0] - size_gb))
+    model = next(device for device in all_devices() if device.name == name)
+    return replace(
+        model,
+        name=f"any-{size_gb:g}GB",
+        sold_bytes=round(size_gb * GB),
+        visible_bytes=round(size_gb * _VISIBLE_GIB_PER_SOLD_GB["gddr"] * GIB),
+        source=Source.ASSUMED,
+        note=f"assumed: rates of {name}",
+    )
