@@ -40,18 +40,25 @@ class Linear:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """Attention of one block. `window`: sliding-window length, None for full attention."""
+    """Attention of one block. `window`: sliding-window length, None for full attention.
+
+    `value_head_dim`: of values, where it is not that of queries and keys. `kv_cache_elements`: what a token leaves in
+    the cache of a layer, where that is not keys and values of the key-value heads (multi-head latent attention).
+    """
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
     causal: bool
     window: int | None = None
+    value_head_dim: int | None = None
+    kv_cache_elements: int | None = None
 
     def flops_per_token(self, seq_len: float) -> float:
         """Forward FLOPs of scores and values for one token of a sequence of `seq_len` (causal: half)."""
         span = min(seq_len, float(self.window)) if self.window else seq_len
-        return 4.0 * span * self.num_heads * self.head_dim * (0.5 if self.causal else 1.0)
+        widths = self.head_dim + (self.value_head_dim or self.head_dim)
+        return 2.0 * span * self.num_heads * widths * (0.5 if self.causal else 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
