@@ -70,8 +70,9 @@ class Serving:
 
 def cache_elements(attention: Attention) -> float:
     """Elements that one layer keeps of one token: keys and values of its key-value heads, or its latent."""
-    stated = getattr(attention, "kv_cache_elements", None)
-    return float(stated) if stated else 2.0 * attention.num_kv_heads * attention.head_dim
+    if attention.kv_cache_elements is not None:
+        return float(attention.kv_cache_elements)
+    return attention.num_kv_heads * (attention.head_dim + (attention.value_head_dim or attention.head_dim))
 
 
 def cache_layers(arch: ModelArch) -> tuple[CacheLayers, ...]:
