@@ -10,6 +10,8 @@ from stoker.catalogue.gpus import find_device
 from stoker.core.hardware import Cluster
 from stoker.core.job import RunPins
 from stoker.estimators.comm import collective_time, link
+from stoker.estimators.compute_rates import rates_of
+from stoker.estimators.ledger_sums import ProductSums
 from stoker.techniques.protocols import Collective
 
 BIG = RunPins(precision="bf16", recompute="full", micro_batch_size=1, loss="eager")
@@ -67,11 +69,14 @@ def test_h100_beats_a100_beats_l4() -> None:
 
 
 def test_lora_is_cheaper_than_full_but_not_by_half() -> None:
-    """No weight gradients: 4 N of 6 N without recompute."""
+    """No weight gradients: 4 N of 6 N without recompute, but seven adapters a block pass over every input and output.
+
+    ms-swift's table (qwen-7b, A100): full 3.30 samples/s, LoRA on attention 4.31, on all linears 3.22.
+    """
     run = replace(BIG, recompute="none")
     full = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, run=run), LLAMA_8B).candidates[0].time
     lora = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, run=run, method="lora"), LLAMA_8B).candidates[0].time
-    assert 0.55 < lora.step_terms["compute"] / full.step_terms["compute"] < 0.95
+    assert 0.6 < lora.step_terms["compute"] / full.step_terms["compute"] < 1.0
     assert lora.step_terms["optimizer"] < 0.05 * full.step_terms["optimizer"]
 
 
@@ -86,6 +91,40 @@ def test_lora_under_fsdp_gathers_every_frozen_weight() -> None:
     assert time.step_terms["exposed_comm"] > time.step_terms["compute"]
 
 
+def test_power_limits_the_clock_of_a_card_and_not_of_its_roomier_sister() -> None:
+    """T4 and L4 (70 W for 65 TFLOP/s, 72 W for 121) reach far less of their peak than V100 and L40S, H20 all of it."""
+    efficiency = load_efficiency()
+    share = {}
+    for gpu in ("T4", "V100-SXM2-32GB", "L4", "L40S", "H100-PCIe-80GB", "H100-SXM5-80GB", "H20-96GB", "RTX4090"):
+        device = find_device(gpu)
+        share[gpu] = rates_of(efficiency, device, "fp16").matmul / device.peak_flops_per_s["fp16"]
+    assert share["T4"] < 0.6 * share["V100-SXM2-32GB"]
+    assert share["L4"] < 0.8 * share["L40S"]
+    assert share["H100-PCIe-80GB"] < 0.85 * share["H100-SXM5-80GB"]
+    assert share["H20-96GB"] > 1.1 * share["H100-SXM5-80GB"]
+    assert share["RTX4090"] == efficiency.speed(find_device("RTX4090"), "fp16").matmul_frac
+
+
+def test_an_unfilled_wave_and_a_short_depth_make_small_products_dear() -> None:
+    """A product of M x K by K x N costs 2 M K N (1 + wave / (M N) + fill / K) over the rate."""
+    rates = rates_of(load_efficiency(), find_device("A100-SXM4-80GB"), "bf16")
+    rows, depth, columns = 512.0, 1024.0, 4096.0
+    sums = ProductSums(
+        flops=2 * depth * columns, depth=depth, columns=columns, taken=1, taken_depth=depth, taken_columns=columns,
+        weights=depth * columns,
+    )  # fmt: skip
+    full = 2 * rows * depth * columns / rates.matmul
+    assert rates.products_s(sums, rows) == pytest.approx(
+        full * (1 + rates.wave_outputs / (rows * columns) + rates.fill_depth / depth)
+    )
+    assert rates.input_gradients_s(sums, rows) == pytest.approx(
+        full * (1 + rates.wave_outputs / (rows * depth) + rates.fill_depth / columns)
+    )
+    assert rates.weight_gradients_s(sums, rows) == pytest.approx(
+        full * (1 + rates.wave_outputs / (depth * columns) + rates.fill_depth / rows)
+    )
+
+
 def test_a_tiny_model_waits_for_the_host() -> None:
     time = plan_of(lm_job(gpus=["H100-SXM5-80GB"], num_gpus=1, tokens=64), TINY).candidates[0].time
     assert time.step_terms["host_overhead"] > time.step_terms["compute"]
@@ -93,7 +132,9 @@ def test_a_tiny_model_waits_for_the_host() -> None:
 
 def test_speed_rows_are_found_by_name_then_generation_then_any() -> None:
     efficiency = load_efficiency()
-    assert efficiency.speed(one_gpu("L4").device, "bf16").family == "L4"
+    assert efficiency.speed(one_gpu("L4").device, "bf16").family == "sm89"
+    own = replace(efficiency.speeds[0], family="L4", dtype="bf16")
+    assert replace(efficiency, speeds=(*efficiency.speeds, own)).speed(one_gpu("L4").device, "bf16") is own
     assert efficiency.speed(one_gpu("H200-SXM-141GB").device, "bf16").family == "sm90"
     unknown = replace(one_gpu("L4").device, name="new", compute_capability=None, architecture="?", kind="other")
     assert efficiency.speed(unknown, "bf16").family == "*"

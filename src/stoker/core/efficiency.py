@@ -18,9 +18,10 @@ ANY = "*"
 class SpeedShares:
     """Constants of one hardware family and number format.
 
-    `matmul_frac`, `attention_frac`: share of the dense peak in large matrix products and in fused attention.
-    `memory_frac`: share of the rated memory bandwidth in element-wise work. `half_tokens`: rows of a matrix product
-    at which half of `matmul_frac` is reached (tiles and waves). `kernel_s`: shortest kernel on the device.
+    `matmul_frac`, `attention_frac`: share of the dense peak in large matrix products and in fused attention, while
+    power does not limit the clock. `memory_frac`: share of the rated memory bandwidth in element-wise work.
+    `wave_outputs`: outputs of a product that one unfilled wave of tiles wastes. `full_power_w_per_tflop`: watts for
+    each TFLOP/s of 16-bit peak from which on the clock holds (0: always). `kernel_s`: shortest kernel on the device.
     `host_s_per_kernel`: Python and launch time of one forward kernel in an eager loop.
     `spread_frac`: what a prediction from these is off by at 90 %, as a share.
     """
@@ -30,7 +31,8 @@ class SpeedShares:
     matmul_frac: float
     attention_frac: float
     memory_frac: float
-    half_tokens: float
+    wave_outputs: float
+    full_power_w_per_tflop: float
     kernel_s: float
     host_s_per_kernel: float
     spread_frac: float
@@ -92,9 +94,16 @@ class Efficiency:
     frameworks: tuple[FrameworkBytes, ...]
     constants: Mapping[str, float] = field(default_factory=dict)
     corrections: tuple[Correction, ...] = ()
+    _found: dict[tuple[str, str], SpeedShares] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def speed(self, device: Device, dtype: str) -> SpeedShares:
         """The shares of `device` in `dtype`: by device name, then family, then kind, then any."""
+        key = (f"{device.name} {device.kind}", dtype)
+        if key not in self._found:  # asked for by every candidate of a plan
+            self._found[key] = self._search(device, dtype)
+        return self._found[key]
+
+    def _search(self, device: Device, dtype: str) -> SpeedShares:
         by_key = {(row.family, row.dtype): row for row in self.speeds}
         for family in families(device):
             for form in (dtype, ANY):

@@ -8,6 +8,28 @@ from dataclasses import dataclass
 
 from stoker.core.ledger import Attention, Ledger, ModuleGroup
 
+_USUAL_RANK = 16.0  # where the shapes of the adapters are not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductSums:
+    """Sums over a unit's matrices (`depth` x `columns`, inputs x outputs; every copy, and the copies a token takes).
+
+    A product costs its FLOPs, one unfilled wave of tiles along its depth, and one pipeline fill for each output, so
+    these sums give the time of all of them at once (docs/math.md, section 2). `flops`: 2 a multiply-add, a token.
+    `dtype`: None means the ledger's. `cast_elements`: a token's inputs that are cast to `dtype` in each pass.
+    """
+
+    flops: float = 0.0
+    depth: float = 0.0
+    columns: float = 0.0
+    taken: float = 0.0
+    taken_depth: float = 0.0
+    taken_columns: float = 0.0
+    weights: float = 0.0
+    dtype: str | None = None
+    cast_elements: float = 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitSums:
@@ -15,8 +37,8 @@ class UnitSums:
 
     `saved_bytes` per token, `saved_bytes_per_key` per token and key position,
     `saved_bytes_per_sample` once a sample; `input_bytes`: per token, what is kept
-    at a recompute boundary. `learning_frac`: share of the matrix parameters that get a weight gradient. `width`:
-    geometric mean edge of its matrices, weighted by work.
+    at a recompute boundary. `learning_frac`: share of the matrix parameters that get a weight gradient.
+    `products`: its matrix products; `map_flops`: work outside matrices (convolutions), FLOP a token.
     """
 
     name: str
@@ -29,7 +51,8 @@ class UnitSums:
     matmul_flops: float
     adapter_flops: float
     learning_frac: float
-    width: float
+    products: ProductSums
+    map_flops: float
     attention: Attention | None
     num_kernels: int
     weight_bytes: float
@@ -37,6 +60,11 @@ class UnitSums:
     dense_grad_bytes: float
     recomputed: bool
     in_backward: bool
+    recomputes_products: bool
+    host_bytes: float
+    quantised_bytes: float
+    dequantised_bytes: float
+    adapter_elements: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +129,6 @@ def _sum_unit(group: ModuleGroup, ledger: Ledger) -> UnitSums:
             per_sample += size
         else:
             saved += size
-    work = sum(linear.flops_per_token for linear in group.linears)
-    area = sum(linear.flops_per_token * linear.in_features * linear.out_features for linear in group.linears)
-    matrices = sum(linear.num_params for linear in group.linears)
     return UnitSums(
         name=group.name,
         kind=group.kind,
@@ -114,13 +139,48 @@ def _sum_unit(group: ModuleGroup, ledger: Ledger) -> UnitSums:
         input_bytes=group.input_elements * ledger.compute_bytes,
         matmul_flops=group.flops_per_token,
         adapter_flops=group.adapter_flops_per_token,
-        learning_frac=group.base_trainable / group.num_params if group.num_params else 0.0,
-        width=(area / work) ** 0.5 if work else 0.0,
+        learning_frac=_learning_frac(group, ledger),
+        products=_products(group),
+        map_flops=group.extra_flops_per_token,
         attention=group.attention,
         num_kernels=group.num_kernels + (_casts(group) if group.cast_bytes else 0),
-        weight_bytes=matrices * ledger.compute_bytes,
+        weight_bytes=sum(linear.num_params for linear in group.linears) * ledger.compute_bytes,
         cast_bytes=float(group.cast_bytes),
         dense_grad_bytes=_grad_bytes(group) if group.kind == "embedding" else 0.0,
         recomputed=group.recomputed,
         in_backward=group.in_backward,
+        recomputes_products=group.recomputes_products,
+        host_bytes=group.input_elements * ledger.compute_bytes if group.inputs_on_host else 0.0,
+        quantised_bytes=group.quantised_bytes,
+        dequantised_bytes=group.dequantised_bytes,
+        adapter_elements=_adapter_elements(group),
     )
+
+
+def _products(group: ModuleGroup) -> ProductSums:
+    dense = [(lin.in_features, lin.out_features, lin.count, lin.count * lin.active_frac) for lin in group.linears]
+    return ProductSums(
+        flops=sum(2.0 * inputs * outputs * taken for inputs, outputs, _count, taken in dense),
+        depth=float(sum(inputs * count for inputs, _outputs, count, _taken in dense)),
+        columns=float(sum(outputs * count for _inputs, outputs, count, _taken in dense)),
+        taken=sum(taken for _inputs, _outputs, _count, taken in dense),
+        taken_depth=sum(inputs * taken for inputs, _outputs, _count, taken in dense),
+        taken_columns=sum(outputs * taken for _inputs, outputs, _count, taken in dense),
+        weights=float(sum(inputs * outputs * count for inputs, outputs, count, _taken in dense)),
+        dtype=group.matmul_dtype,
+        cast_elements=group.matmul_cast_elements,
+    )
+
+
+def _learning_frac(group: ModuleGroup, ledger: Ledger) -> float:
+    """Share of the matrices that learn; a tied head owns no parameters and learns where the embedding does."""
+    if group.num_params > 0:
+        return group.base_trainable / group.num_params
+    return 1.0 if any(g.kind == "embedding" and g.base_trainable > 0 for g in ledger.groups) else 0.0
+
+
+def _adapter_elements(group: ModuleGroup) -> float:
+    """Inputs plus outputs of the adapted linears: what a token's adapters read and write, in elements."""
+    if group.adapter_shapes:
+        return float(sum(max(shape) for shape in group.adapter_shapes if len(shape) > 1))
+    return group.adapter_flops_per_token / (2.0 * _USUAL_RANK)

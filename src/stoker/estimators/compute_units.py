@@ -1,0 +1,130 @@
+"""Seconds of one copy of a module group over one micro-batch: products, attention, element-wise work, adapters.
+
+Classes add up, for a kernel of one class does not run beside another's. Products take the longer of FLOPs and bytes.
+"""
+
+from dataclasses import dataclass
+
+from stoker.estimators.compute_rates import Rates, rates_of
+from stoker.estimators.ledger_sums import ProductSums, UnitSums
+from stoker.estimators.memory import saved_bytes
+from stoker.estimators.scenario import Batch, Scenario
+
+_FLASH_BACKWARD = 2.5  # fused attention recomputes its scores in backward (FlashAttention-2, 2307.08691, section 3)
+_THIN_FRAC = 0.25  # of the rate: products as thin as an adapter's rank leave most of a tile unused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitCosts:
+    """Prices units for one batch. `element_bytes`: of an activation; `forward`, `backward`: bytes moved a saved one."""
+
+    rates: Rates
+    narrow: Rates | None
+    batch: Batch
+    element_bytes: float
+    forward: float
+    backward: float
+    map_frac: float
+    score_frac: float
+    dequantise_frac: float
+    half_span: float
+
+    @classmethod
+    def of(cls, scenario: Scenario, batch: Batch) -> "UnitCosts":
+        """The prices of `scenario` on its device."""
+        device, ledger, constants = scenario.cluster.device, scenario.ledger, scenario.efficiency.constants
+        dtypes = {unit.products.dtype for unit in scenario.sums.units} - {None, ledger.compute_dtype}
+        narrow = next((rates_of(scenario.efficiency, device, dtype) for dtype in dtypes if dtype), None)
+        fused = constants["compiled_traffic"] if scenario.config.capture == "compile" else 1.0
+        return cls(
+            rates=rates_of(scenario.efficiency, device, ledger.compute_dtype),
+            narrow=narrow,
+            batch=batch,
+            element_bytes=ledger.compute_bytes,
+            forward=constants["traffic_forward"] * fused,
+            backward=constants["traffic_backward"] * fused,
+            map_frac=constants["map_frac"],
+            score_frac=constants["score_frac"],
+            dequantise_frac=constants["dequantise_frac"],
+            half_span=constants["half_span"] if device.kind != "cpu" else 0.0,
+        )
+
+    def forward_s(self, unit: UnitSums) -> float:
+        """One forward."""
+        return (
+            self._products_s(unit)
+            + self._attention_s(unit, 1.0)
+            + self._adapters_s(unit, 1.0)
+            + self._dequantise_s(unit)
+            + self.elementwise_s(unit)
+        )
+
+    def backward_s(self, unit: UnitSums) -> float:
+        """One backward: gradients of inputs and of what learns."""
+        moved = self.backward * saved_bytes(unit, self.batch) + 2.0 * unit.dense_grad_bytes
+        return (
+            self._gradients_s(unit)
+            + self._attention_s(unit, 2.0 if unit.saved_bytes_per_key else _FLASH_BACKWARD)
+            + self._adapters_s(unit, 2.0)
+            + self._dequantise_s(unit)
+            + moved / self.rates.memory
+        )
+
+    def elementwise_s(self, unit: UnitSums) -> float:
+        """Everything but products and attention, forward: bytes of what is kept, and casts of weights."""
+        moved = self.forward * saved_bytes(unit, self.batch) + 3.0 * unit.cast_bytes
+        return moved / self.rates.memory
+
+    def _products_s(self, unit: UnitSums) -> float:
+        sums, rows = unit.products, self.batch.tokens
+        maps_s = unit.map_flops * rows / (self.rates.matmul * self.map_frac)
+        if sums.flops <= 0.0:
+            return maps_s
+        flops_s = self._rates_for(sums).products_s(sums, rows)
+        return maps_s + max(flops_s, self._product_bytes(unit) / self.rates.memory) + self._casts_s(sums)
+
+    def _gradients_s(self, unit: UnitSums) -> float:
+        sums, rows, learning = unit.products, self.batch.tokens, unit.learning_frac
+        maps_s = unit.map_flops * rows * (1.0 + learning) / (self.rates.matmul * self.map_frac)
+        if sums.flops <= 0.0:
+            return maps_s
+        rates = self._rates_for(sums)
+        flops_s = rates.input_gradients_s(sums, rows) + learning * rates.weight_gradients_s(sums, rows)
+        bytes_s = (1.0 + learning) * self._product_bytes(unit) / self.rates.memory
+        return maps_s + max(flops_s, bytes_s) + (1.0 + learning) * self._casts_s(sums)
+
+    def _rates_for(self, sums: ProductSums) -> Rates:
+        return self.narrow if sums.dtype is not None and self.narrow is not None else self.rates
+
+    def _product_bytes(self, unit: UnitSums) -> float:
+        """Weights read once, inputs read and outputs written."""
+        edges = unit.products.taken_depth + unit.products.taken_columns
+        return unit.weight_bytes + self.element_bytes * self.batch.tokens * edges
+
+    def _casts_s(self, sums: ProductSums) -> float:
+        """Inputs cast to a narrower format: read for their largest value and for the cast, written at one byte."""
+        moved = sums.cast_elements * self.batch.tokens * (2.0 * self.element_bytes + 1.0)
+        return moved / self.rates.memory
+
+    def _attention_s(self, unit: UnitSums, times: float) -> float:
+        """Scores and values: fused, or (where scores are kept) two batched products over the whole square."""
+        if unit.attention is None:
+            return 0.0
+        flops = unit.attention.flops_per_token(self.batch.seq_len) * self.batch.tokens * times
+        if unit.saved_bytes_per_key:
+            whole = 2.0 if unit.attention.causal else 1.0
+            return flops * whole / (self.rates.matmul * self.score_frac)
+        return flops * (1.0 + self.half_span / self.batch.seq_len) / self.rates.attention
+
+    def _adapters_s(self, unit: UnitSums, times: float) -> float:
+        """Thin products and the passes over inputs and outputs around them: three reads or writes of each."""
+        if unit.adapter_flops <= 0.0:
+            return 0.0
+        flops_s = unit.adapter_flops * self.batch.tokens * times / (_THIN_FRAC * self.rates.matmul)
+        moved = 3.0 * unit.adapter_elements * self.element_bytes * self.batch.tokens * times
+        return max(flops_s, moved / self.rates.memory)
+
+    def _dequantise_s(self, unit: UnitSums) -> float:
+        """Packed weights read and their 16-bit copy written, by a kernel that reaches a share of the bandwidth."""
+        moved = unit.quantised_bytes + unit.dequantised_bytes
+        return moved / (self.dequantise_frac * self.rates.memory)
