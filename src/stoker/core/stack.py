@@ -16,7 +16,7 @@ class Stack:
 
     `loss`: its loss kernel. `half_precision`: what it means by a bare bf16 or fp16 (a precision, for full tuning);
     `adapter_precision`: likewise under adapters. `attention`, `recompute`, `capture`, `packing`, `lora_rank`,
-    `lora_targets`: what it does where a table does not say. `memory_reading`: what a bare GB of it counts.
+    `lora_targets`, `lora_dropout`: what it does where a table does not say. `memory_reading`: what a bare GB of it counts.
     `overlong`: whether samples beyond seq_len are cut or dropped. `pipeline_micro_batch`: samples of a pipeline's
     micro-batch where the table prints the local batch instead; None: the table's figure.
     `time_factor`: its step over what the formulas give; `time_spread_frac`: what that misses at 90 %, None: the
@@ -33,6 +33,7 @@ class Stack:
     packing: str = "none"
     lora_rank: int = 16
     lora_targets: str = "all-linear"
+    lora_dropout: float = 0.0
     memory_reading: Reading = "reserved"
     overlong: Literal["cut", "drop"] = "cut"
     pipeline_micro_batch: int | None = None

@@ -1,0 +1,73 @@
+"""Strategy columns into parallel degrees: `fsdp32+tp8`, `megatron:TP1,PP4,CP1,VP4,EP64`, `device_map (naive MP)`.
+
+What the words leave open of the GPUs is data parallel: sharded where the words name a sharding scheme.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from stoker.core.run_config import ContextExchange, Parallel, ZeroStage
+from stoker.validation.wording import Gap
+
+_DEGREE: Final = re.compile(r"(tp|pp|cp|vp|ep|sp|dp|fsdp|hsdp)[=\s]?(\d+)")
+_OFFLOAD: Final = re.compile(r"offload|stream|nvme")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """Degrees, and whether state leaves the GPU (`nvme`: for flash)."""
+
+    parallel: Parallel
+    offloaded: bool = False
+    nvme: bool = False
+
+
+def read_strategy(words: str, num_gpus: int) -> Strategy:
+    """The strategy over `num_gpus` GPUs. Raises Gap where the degrees do not multiply to them."""
+    text = words.casefold()
+    offloaded, nvme = bool(_OFFLOAD.search(text)), "nvme" in text
+    if num_gpus == 1 or "single" in text or "listed as" in text:
+        return Strategy(parallel=Parallel(), offloaded=offloaded, nvme=nvme)
+    if re.search(r"device_map|naive", text):
+        return Strategy(parallel=Parallel(kind="layer_split", pp=num_gpus))
+    if re.search(r"dataparallel|^dp$", text):
+        return Strategy(parallel=Parallel(kind="data_parallel", dp_replicate=num_gpus))
+    found: dict[str, int] = {}
+    for name, degree in _DEGREE.findall(text):
+        found.setdefault(name, int(degree))  # `PP4 (8)` in a table of corrections: the first is what ran
+    tp, pp = found.get("tp", 1), found.get("pp", 1)
+    cp = found.get("cp", found.get("sp", 1))
+    rest, left = divmod(num_gpus, tp * pp * cp)
+    if left or rest < 1:
+        raise Gap(f"strategy {words}: its degrees do not divide {num_gpus} GPUs")
+    shard, stage = _sharding(text, found, rest)
+    context: ContextExchange = "ulysses" if "ulysses" in text else "ring"
+    parallel = Parallel(
+        dp_replicate=rest // shard,
+        dp_shard=shard,
+        cp=cp,
+        tp=tp,
+        pp=pp,
+        ep=found.get("ep", 1),
+        zero_stage=stage,
+        virtual_stages=found.get("vp", 1) if pp > 1 else 1,
+        context=context,
+    )
+    return Strategy(parallel=parallel, offloaded=offloaded, nvme=nvme)
+
+
+def _sharding(text: str, found: dict[str, int], ranks: int) -> tuple[int, ZeroStage]:
+    """(ranks that share one copy, what they shard) of `ranks` data-parallel ranks."""
+    zero = re.search(r"zero-?([123])", text)
+    if zero:
+        stage: ZeroStage = {"1": 1, "2": 2, "3": 3}[zero[1]]  # type: ignore[assignment]
+        return ranks, stage
+    if "grad_op" in text or "zero2" in text:
+        return ranks, 2
+    if "fsdp" in text:
+        shard = found.get("fsdp", ranks)
+        return (shard, 3) if 0 < shard <= ranks and ranks % shard == 0 else (ranks, 3)
+    if "megatron" in text or "distributed optimizer" in text:
+        return ranks, 1
+    return 1, 3

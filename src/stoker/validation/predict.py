@@ -1,0 +1,144 @@
+"""Predictions of a trial in its row's own quantity and unit: expected, low, high, and the probability of fitting.
+
+Memory follows what was read: allocated bytes, reserved bytes (the estimate without its context) or the process (all
+of it). GB is 1e9, GiB 2^30. Throughputs are those of one GPU, as the tables print them; their low is the slow end.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Final
+
+from stoker.core.estimate import MemoryEstimate
+from stoker.core.stack import Reading
+from stoker.core.units import GB, GIB
+from stoker.estimators.memory import estimate_memory
+from stoker.estimators.scenario import Scenario
+from stoker.estimators.step_time import estimate_step
+from stoker.validation.trial import NotScored, Trial
+
+_WIDER_FRAC: Final = 0.25  # for each thing that had to be assumed: form of a GPU, kind of an adapter, a batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """`expected`, `low`, `high` (5 % and 95 %) in the row's unit; terms in bytes or seconds, for explaining."""
+
+    expected: float
+    low: float
+    high: float
+    fit_probability: float | None = None
+    terms: Mapping[str, float] = field(default_factory=dict)
+
+
+def predict(trial: Trial) -> Prediction | NotScored:
+    """What the estimators say about the row."""
+    metric = trial.measurement.metric
+    if metric == "peak_mem_gb":
+        return _memory(trial)
+    if metric == "oom":
+        estimate = estimate_memory(trial.scenario)
+        fits = _fit(estimate, trial)
+        return Prediction(
+            expected=1.0 - fits,
+            low=0.0,
+            high=1.0,
+            fit_probability=fits,
+            terms={name: float(value) for name, value in estimate.terms.items()},
+        )
+    if metric in ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s_per_gpu"):
+        return _time(trial)
+    return NotScored(measurement=trial.measurement, reason=f"metric {metric}: not predicted")
+
+
+def reading_of(unit: str, usual: Reading) -> Reading:
+    """What a memory unit says was read; a bare one: `usual`."""
+    words = unit.casefold()
+    if "nvidia-smi" in words or "process" in words:
+        return "process"
+    if "allocated" in words or "active" in words:
+        return "allocated"
+    return "reserved" if "reserved" in words else usual
+
+
+def bytes_of_unit(unit: str) -> int:
+    """Bytes of one of `unit`: GiB, MiB and MB as they say, else GB."""
+    words = unit.casefold()
+    if "gib" in words:
+        return GIB
+    if "mib" in words:
+        return 2**20
+    return 10**6 if re.match(r"mb\b", words) else round(GB)
+
+
+def _memory(trial: Trial) -> Prediction:
+    estimate = estimate_memory(trial.scenario)
+    unit = trial.measurement.unit
+    size = bytes_of_unit(unit)
+    value = memory_in(estimate, reading_of(unit, trial.scenario.stack.memory_reading)) / size
+    low, high = estimate.low_bytes / estimate.expected_bytes, estimate.high_bytes / estimate.expected_bytes
+    wider = _wider(trial)
+    return Prediction(
+        expected=value,
+        low=value * low / wider,
+        high=value * high * wider,
+        fit_probability=_fit(estimate, trial),
+        terms={name: float(term) for name, term in estimate.terms.items()},
+    )
+
+
+def memory_in(estimate: MemoryEstimate, reading: Reading) -> float:
+    """Bytes of `estimate` as `reading` counts them."""
+    if reading == "allocated":
+        return float(estimate.peak_allocated_bytes)
+    if reading == "reserved":
+        return float(estimate.expected_bytes - estimate.terms.get("framework", 0))
+    return float(estimate.expected_bytes)
+
+
+def _fit(estimate: MemoryEstimate, trial: Trial) -> float:
+    return estimate.fit_probability
+
+
+def _time(trial: Trial) -> Prediction:
+    scenario, measurement = trial.scenario, trial.measurement
+    step = estimate_step(scenario)
+    seconds = step.step_s * scenario.stack.time_factor
+    spread = time_spread(scenario) * _wider(trial) + (_wider(trial) - 1.0)
+    low_s, high_s = seconds / (1.0 + spread), seconds * (1.0 + spread)
+    fits = _fit(estimate_memory(scenario), trial)
+    terms = {name: value * scenario.stack.time_factor for name, value in step.terms.items()}
+    if measurement.metric == "step_time_s":
+        share = 1.0 / scenario.config.gradient_accumulation_steps if "micro-batch" in _first(measurement.unit) else 1.0
+        return Prediction(
+            expected=seconds * share, low=low_s * share, high=high_s * share, fit_probability=fits, terms=terms
+        )
+    work = work_per_gpu(scenario, in_tokens=measurement.metric.startswith("tokens"))
+    return Prediction(
+        expected=work / seconds, low=work / high_s, high=work / low_s, fit_probability=fits, terms=terms
+    )
+
+
+def _first(unit: str) -> str:
+    return unit.split("(")[0].casefold()
+
+
+def time_spread(scenario: Scenario) -> float:
+    """Share by which a step's time is off at 90 %: the stack's own, else the hardware family's."""
+    if scenario.stack.time_spread_frac is not None:
+        return scenario.stack.time_spread_frac
+    return scenario.efficiency.speed(scenario.cluster.device, scenario.ledger.compute_dtype).spread_frac
+
+
+def work_per_gpu(scenario: Scenario, *, in_tokens: bool) -> float:
+    """Samples (or tokens, padding left out) of one optimizer step, a GPU's share."""
+    config = scenario.config
+    samples = config.micro_batch_size * config.gradient_accumulation_steps * config.parallel.data_parallel
+    share = samples / config.parallel.world_size
+    return share * scenario.lengths.mean if in_tokens else share
+
+
+def _wider(trial: Trial) -> float:
+    """Factor on the interval for what was assumed; several assumptions add as independent ones do."""
+    return 1.0 + _WIDER_FRAC * sqrt(len(trial.widened))

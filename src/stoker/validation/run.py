@@ -1,0 +1,56 @@
+"""Every row of a table with its prediction: what `stoker validate` scores and prints."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from stoker.core.efficiency import Efficiency
+from stoker.core.measurement import Measurement
+from stoker.validation.predict import Prediction, predict
+from stoker.validation.table import Row
+from stoker.validation.trial import NotScored, Trial, build_trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One row beside its prediction; `reason` where it has none. `trial`: for explaining."""
+
+    row: Row
+    prediction: Prediction | None = None
+    trial: Trial | None = None
+    reason: str = ""
+
+    @property
+    def measurement(self) -> Measurement | None:
+        return self.row.measurement
+
+
+def compare(rows: Iterable[Row], efficiency: Efficiency, *, unseen: Collection[str] = ()) -> list[Compared]:
+    """Each row with its prediction or the reason why it has none. `unseen`: sources whose stack is not looked up."""
+    return [_compare(row, efficiency, unseen) for row in rows]
+
+
+def _compare(row: Row, efficiency: Efficiency, unseen: Collection[str]) -> Compared:
+    if row.measurement is None:
+        return Compared(row=row, reason=row.problem)
+    trial = build_trial(row.measurement, efficiency, unseen=unseen)
+    if isinstance(trial, NotScored):
+        return Compared(row=row, reason=trial.reason)
+    prediction = predict(trial)
+    if isinstance(prediction, NotScored):
+        return Compared(row=row, trial=trial, reason=prediction.reason)
+    return Compared(row=row, prediction=prediction, trial=trial)
+
+
+def error_of(compared: Compared) -> float | None:
+    """|predicted - measured| / measured; throughputs on step time. None for rows judged by the fit alone."""
+    measurement, prediction = compared.measurement, compared.prediction
+    if measurement is None or prediction is None or measurement.metric == "oom":
+        return None
+    return abs(ratio_of(measurement, prediction) - 1.0)
+
+
+def ratio_of(measurement: Measurement, prediction: Prediction) -> float:
+    """Predicted over measured, of bytes or seconds."""
+    if measurement.metric.endswith("_per_gpu"):
+        return measurement.value / prediction.expected
+    return prediction.expected / measurement.value

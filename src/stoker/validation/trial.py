@@ -1,0 +1,280 @@
+"""build_trial: a measurement's words into the scenario that the estimators predict, or the reason why not.
+
+One way, in order: model, GPU, method, precision, strategy, batch, lengths; then the techniques' passes. What the table
+leaves open the stack's row answers; what nobody answers is a reason. Shapes and ledgers are cached, because tables
+repeat them.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stoker.catalogue.gpus import published_device
+from stoker.catalogue.models.published import PublishedModel, find_published
+from stoker.catalogue.stacks import find_stack
+from stoker.catalogue.text_lengths import find_text_lengths
+from stoker.core.efficiency import Efficiency
+from stoker.core.errors import StokerError
+from stoker.core.hardware import Cluster, Device
+from stoker.core.job import DataSpec, Job, Method, Task, TrainSpec, TuneSpec
+from stoker.core.ledger import Ledger, ModelArch
+from stoker.core.measurement import Measurement
+from stoker.core.profile import LengthDistribution, lengths_constant
+from stoker.core.run_config import RunConfig, TierShares
+from stoker.core.stack import Stack
+from stoker.estimators.ledger_sums import LedgerSums, sum_ledger
+from stoker.estimators.scenario import Scenario
+from stoker.techniques.optimizer import OPTIMIZERS
+from stoker.techniques.passes import apply_passes
+from stoker.techniques.precision import PRECISIONS
+from stoker.techniques.recompute import RECOMPUTES
+from stoker.validation.notes import (
+    dropped_beyond,
+    lengths_from_moments,
+    read_image_size,
+    read_lengths,
+    read_rank,
+    read_rounds,
+    read_targets,
+)
+from stoker.validation.parallelism import Strategy, read_strategy
+from stoker.validation.wording import (
+    Gap,
+    MethodWords,
+    first_built,
+    read_attention,
+    read_method,
+    read_optimizer,
+    read_precision,
+    read_recompute,
+    reads_compile,
+)
+
+_GPUS_A_NODE = 8
+_LEAST_TOKENS = 512  # of a run that is only said to have run out of memory: a job smaller than this is none
+_NOT_PREDICTED = {
+    "mfu": "derived from the step time, which is scored",
+    "failed": "a failure that says nothing about memory or time",
+    "fit_max_seq_len": "a search by the vendor, not a run",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotScored:
+    """A measurement without a prediction, and why."""
+
+    measurement: Measurement
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A measurement as a scenario. `widened`: what was assumed, each of which widens the interval."""
+
+    measurement: Measurement
+    scenario: Scenario
+    widened: tuple[str, ...] = ()
+
+
+def build_trial(
+    measurement: Measurement, efficiency: Efficiency, *, unseen: Collection[str] = ()
+) -> Trial | NotScored:
+    """The scenario of `measurement`. `unseen`: sources whose stack nobody is to know (left out)."""
+    reason = _reason_not_to(measurement)
+    if reason:
+        return NotScored(measurement=measurement, reason=reason)
+    try:
+        return _trial(measurement, efficiency, find_stack(measurement, unseen=unseen))
+    except Gap as gap:
+        return NotScored(measurement=measurement, reason=str(gap))
+    except StokerError as error:
+        return NotScored(measurement=measurement, reason=f"{error.code}: {error.problem}")
+
+
+def _reason_not_to(measurement: Measurement) -> str:
+    if measurement.quality == "suspect":
+        return "suspect: fails a physics or consistency check of the table's authors"
+    return _NOT_PREDICTED.get(measurement.metric, "")
+
+
+def _trial(measurement: Measurement, efficiency: Efficiency, stack: Stack) -> Trial:
+    model = find_published(measurement.model, measurement.num_params)
+    if model is None:
+        raise Gap(f"model {measurement.model}: not known")
+    found = published_device(measurement.gpu, measurement.gpu_gb)
+    if found is None:
+        raise Gap(f"GPU {measurement.gpu or '(none)'}: not known")
+    device, certain = found
+    method = read_method(measurement)
+    strategy = read_strategy(measurement.strategy, _num_gpus(measurement))
+    config, assumed = _config(measurement, stack, method, strategy, device)
+    size = read_image_size(measurement)
+    job = _job(measurement, stack, method.method, model.task, config)
+    ledger, sums = _ledger_of(model.hub_id, size, model, job, config)
+    widened = [*assumed]
+    if not certain:
+        widened.append("gpu form")
+    if model.is_generic:
+        widened.append("generic model")
+    if method.is_near:
+        widened.append("method")
+    scenario = Scenario(
+        task=model.task,
+        optimizer=job.train.optimizer,
+        ledger=ledger,
+        sums=sums,
+        config=config,
+        cluster=_cluster(device, config.parallel.world_size),
+        lengths=_lengths(measurement, stack, model, method),
+        efficiency=efficiency,
+        stack=stack,
+    )
+    return Trial(measurement=measurement, scenario=scenario, widened=tuple(widened))
+
+
+def _num_gpus(measurement: Measurement) -> int:
+    if measurement.num_gpus is not None:
+        return measurement.num_gpus
+    if measurement.strategy and "single" not in measurement.strategy.casefold():
+        raise Gap("the number of GPUs is not stated")
+    return 1
+
+
+def _cluster(device: Device, num_gpus: int) -> Cluster:
+    size = max(device.link_max_gpus or 0, _GPUS_A_NODE) if (device.link_max_gpus or 0) >= 72 else _GPUS_A_NODE
+    nodes = -(-num_gpus // size)
+    return Cluster(device=device, num_gpus=num_gpus, nodes=nodes if num_gpus % nodes == 0 else 1)
+
+
+def _config(
+    measurement: Measurement, stack: Stack, method: MethodWords, strategy: Strategy, device: Device
+) -> tuple[RunConfig, list[str]]:
+    """The run configuration, and what had to be assumed for it."""
+    parallel = strategy.parallel
+    assumed: list[str] = []
+    micro, rounds = _batch(measurement, stack, strategy, assumed)
+    offloaded = strategy.offloaded or method.offloaded
+    attention = read_attention(measurement, stack)
+    if attention == "flash" and (device.compute_capability or (8, 0)) < (8, 0):
+        attention = "sdpa"  # a T4 or V100 has no flash kernels; libraries fall back to the memory-efficient one
+    recompute = (method.recompute,) if method.recompute else read_recompute(measurement, stack)
+    config: dict[str, Any] = {
+        "micro_batch_size": micro,
+        "gradient_accumulation_steps": rounds,
+        "global_batch_size": micro * rounds * parallel.data_parallel,
+        "parallel": parallel,
+        "precision": first_built("precision", read_precision(measurement, stack, method.method), PRECISIONS),
+        "recompute": first_built("recompute", recompute, RECOMPUTES),
+        "placement": "tiers" if offloaded else "hbm",
+        "tiers": TierShares(nvme=1.0 if strategy.nvme else 0.0) if offloaded else None,
+        "loss": stack.loss,
+        "attention": attention,
+        "packing": "none",
+        "capture": "compile" if reads_compile(measurement, stack) else "none",
+    }
+    return RunConfig(**config), assumed
+
+
+def _batch(measurement: Measurement, stack: Stack, strategy: Strategy, assumed: list[str]) -> tuple[int, int]:
+    """(samples of a micro-batch, micro-batches of a step)."""
+    ranks = strategy.parallel.data_parallel
+    micro, whole = measurement.micro_batch_size, measurement.global_batch_size
+    rounds = read_rounds(measurement)
+    if micro is None and measurement.metric == "oom":
+        assumed.append("micro-batch size")
+        return 1, 1
+    if micro is None and whole is not None and rounds is not None and whole % (ranks * rounds) == 0:
+        micro = whole // (ranks * rounds)
+    if micro is None:
+        raise Gap("the micro-batch size is not stated")
+    if strategy.parallel.pp > 1 and stack.pipeline_micro_batch and strategy.parallel.kind == "auto":
+        smaller = min(stack.pipeline_micro_batch, micro)
+        return smaller, max(micro // smaller, 1)
+    if whole is not None and whole >= micro * ranks:
+        return micro, max(round(whole / (micro * ranks)), 1)
+    return micro, rounds or 1
+
+
+def _lengths(measurement: Measurement, stack: Stack, model: PublishedModel, method: MethodWords) -> LengthDistribution:
+    """Tokens a sample: as the note or the data set says, else every sample at seq_len."""
+    if model.kind == "image":
+        return lengths_constant(1)
+    limit = measurement.seq_len
+    if limit is None and measurement.metric == "oom":
+        return lengths_constant(_LEAST_TOKENS)
+    if limit is None:
+        raise Gap("the sequence length is not stated")
+    if method.packed or stack.packing == "packed":
+        return lengths_constant(limit)
+    described = read_lengths(measurement)
+    if described is None:
+        known = find_text_lengths(measurement.note)
+        if known is None:
+            return lengths_constant(limit)
+        described = lengths_from_moments(known.tokens_mean, known.tokens_std, float(limit))
+    return dropped_beyond(described, limit) if stack.overlong == "drop" else described.truncated(limit)
+
+
+def _job(measurement: Measurement, stack: Stack, method: Method, task: Task, config: RunConfig) -> Job:
+    optimizer: Any = first_built("optimizer", read_optimizer(measurement, method), OPTIMIZERS)
+    return Job(
+        model=measurement.model,
+        task=task,
+        data=DataSpec(num_samples=1, labels="label"),
+        tune=TuneSpec(
+            method=method,
+            rank=read_rank(measurement, stack),
+            targets=read_targets(measurement, stack),
+            dropout=stack.lora_dropout,
+        ),
+        train=TrainSpec(
+            global_batch_size=config.global_batch_size, seq_len=measurement.seq_len, optimizer=optimizer
+        ),
+    )
+
+
+_ledgers: dict[tuple[object, ...], tuple[Ledger, LedgerSums]] = {}
+
+
+def _ledger_of(
+    name: str, image_size: int | None, model: PublishedModel, job: Job, config: RunConfig
+) -> tuple[Ledger, LedgerSums]:
+    """The ledger after all passes, and its sums; a batch size changes nothing in it."""
+    tune = job.tune
+    key = (
+        name,
+        image_size,
+        tune.method,
+        tune.rank,
+        str(tune.targets),
+        tune.dropout,
+        job.train.optimizer,
+        replace(config, micro_batch_size=1, gradient_accumulation_steps=1, global_batch_size=1),
+        config.gradient_accumulation_steps > 1,
+    )
+    if key not in _ledgers:
+        arch = _arch(name, image_size, model)
+        ledger = _passed(arch, job, config)
+        _ledgers[key] = ledger, sum_ledger(ledger)
+    return _ledgers[key]
+
+
+def _passed(arch: ModelArch, job: Job, config: RunConfig) -> Ledger:
+    """The passes; targets that a table names by another model's words fall back to attention."""
+    try:
+        return apply_passes(arch, job, config)
+    except StokerError as error:
+        if error.code != "ST281" or not isinstance(job.tune.targets, list):
+            raise
+        return apply_passes(arch, replace(job, tune=replace(job.tune, targets="attention")), config)
+
+
+_archs: dict[tuple[str, int | None], ModelArch] = {}
+
+
+def _arch(name: str, image_size: int | None, model: PublishedModel) -> ModelArch:
+    key = (name, image_size if model.kind == "image" else None)
+    if key not in _archs:
+        _archs[key] = model.arch(image_size=key[1])
+    return _archs[key]
+
