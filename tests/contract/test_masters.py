@@ -2,6 +2,8 @@
 gradients of several micro-batches are rounded once, and that the state survives a round trip. CPU, torch.
 """
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
@@ -10,6 +12,11 @@ from stoker.techniques.precision import masters, precision
 from stoker.techniques.precision.accumulate import GradientAccumulator
 from stoker.techniques.precision.masters import MasterWeightOptimizer
 from stoker.techniques.protocols import Optimizer
+
+pytestmark = pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
+BUILDABLE = [
+    t for t in OPTIMIZERS if t.name in ("adamw", "sgd", "adafactor", "lion", "muon") or find_spec("bitsandbytes")
+]
 
 
 def some_params(seed: int = 0) -> list[torch.nn.Parameter]:
@@ -34,7 +41,7 @@ def wrapped(technique: Optimizer, params: list[torch.nn.Parameter]) -> MasterWei
     return result
 
 
-@pytest.mark.parametrize("technique", OPTIMIZERS, ids=lambda t: t.name)
+@pytest.mark.parametrize("technique", BUILDABLE, ids=lambda t: t.name)
 @pytest.mark.parametrize("piece", [masters.PIECE_ELEMENTS, 12])
 def test_bitwise_equal_to_the_optimizer_on_fp32(
     technique: Optimizer, piece: int, monkeypatch: pytest.MonkeyPatch
@@ -115,7 +122,7 @@ def test_parameters_without_gradient_stay_and_keep_no_state() -> None:
     assert all(len(inner.state) == 1 for inner in stepper.inner)
 
 
-@pytest.mark.parametrize("technique", OPTIMIZERS, ids=lambda t: t.name)
+@pytest.mark.parametrize("technique", BUILDABLE, ids=lambda t: t.name)
 def test_state_round_trip_continues_bitwise(technique: Optimizer) -> None:
     def take(stepper: torch.optim.Optimizer, params: list[torch.nn.Parameter], steps: range) -> None:
         for step in steps:

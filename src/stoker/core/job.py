@@ -11,6 +11,7 @@ from typing import Any, Literal
 Task = Literal["causal_lm", "text_classification", "image_classification"]
 Problem = Literal["single_label", "multi_label"]
 Method = Literal["full", "lora", "dora", "qlora"]
+OptimizerName = Literal["adamw", "sgd", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "adafactor", "lion", "muon"]
 
 
 def key(default: Any = ..., *, doc: str, **bounds: float) -> Any:
@@ -98,7 +99,11 @@ class TrainSpec:
     warmup_frac: float = key(0.06, doc="share of the steps spent warming up", ge=0, lt=1)
     weight_decay: float = key(0.01, doc="decoupled weight decay; none on biases and norms", ge=0, lt=1)
     max_grad_norm: float = key(1.0, doc="clip the true gradient's norm here; 0 switches clipping off", ge=0, le=10**9)
-    optimizer: Literal["adamw", "sgd"] = key("adamw", doc="optimizer")
+    optimizer: OptimizerName = key(
+        "adamw",
+        doc="optimizer: adamw, sgd, adamw_8bit, paged_adamw, paged_adamw_8bit (bitsandbytes), adafactor, lion or muon; "
+        "another one learns otherwise, so stoker never switches it by itself",
+    )
     class_weights: Literal["none", "balanced"] = key("none", doc="weigh rare labels up in the loss")
     early_stop: int | None = key(None, doc="stop after this many evaluations without a better metric", ge=1, le=10**9)
     seed: int = key(0, doc="seed of data order, initialisation and dropout", ge=0, le=2**63 - 1)
@@ -182,7 +187,7 @@ class RunPins:
     recompute: Literal["auto", "none", "selective", "full"] = key("auto", doc="activation checkpointing")
     parallel: ParallelSpec | Literal["auto"] = key("auto", doc="parallel degrees")
     placement: Literal["auto", "hbm", "tiers"] = key("auto", doc="where the training state lives")
-    loss: Literal["auto", "eager", "chunked"] = key("auto", doc="loss kernel")
+    loss: Literal["auto", "eager", "chunked", "liger", "cce"] = key("auto", doc="loss kernel")
     attention: Literal["auto", "eager", "sdpa", "flash"] = key("auto", doc="attention kernel")
     packing: Literal["auto", "none", "bucketed", "packed"] = key("auto", doc="how samples become batches")
     capture: Literal["auto", "none", "compile"] = key("auto", doc="compile the step or not")

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     import torch
 
 LAYER: Final = re.compile(r"(?:^|\.)(?:layers?|h|blocks?|stages?)\.(\d+)(?:\.|$)")
+_EMBEDDING: Final = re.compile(
+    r"(?:^|\.)(?:(?:\w+_)?embeddings?|embed(?:_tokens|_in|_positions)?|wte|wpe|embedder|patch_embed\w*)(?:\.|$)"
+)
 _WRAPPERS: Final = ("module.", "_orig_mod.", "base_model.model.")
 _PEFT_PARTS: Final = re.compile(r"\.(?:base_layer|modules_to_save\.default|original_module)(?=\.|$)")
 
@@ -32,6 +35,16 @@ def plain_name(name: str) -> str:
     while name.startswith(_WRAPPERS):
         name = next(name.removeprefix(wrapper) for wrapper in _WRAPPERS if name.startswith(wrapper))
     return _PEFT_PARTS.sub("", name)
+
+
+def is_embedding_name(name: str) -> bool:
+    """Whether the parameter called `name` is part of an embedding below its layers: token, position or patch tables."""
+    return LAYER.search(name) is None and _EMBEDDING.search(name) is not None
+
+
+def is_block_name(name: str) -> bool:
+    """Whether the parameter called `name` lies inside a repeated layer."""
+    return LAYER.search(name) is not None
 
 
 def base_attribute(model: "torch.nn.Module") -> str:

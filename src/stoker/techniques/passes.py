@@ -38,4 +38,10 @@ def _with_optimizer(ledger: Ledger, technique: Optimizer) -> Ledger:
         return replace(group, state_bytes=technique.state_bytes(group))
 
     priced_ledger = ledger.map_groups(priced, by=technique.name)
-    return replace(priced_ledger, step_temp_bytes_per_param=technique.step_temp_bytes_per_param)
+    return replace(
+        priced_ledger,
+        step_temp_bytes_per_param=technique.step_temp_bytes_per_param,
+        step_temp_bytes=max((technique.step_temp_bytes(group) for group in ledger.groups), default=0.0),
+        step_flops=sum(group.repeats * technique.step_flops(group) for group in ledger.groups),
+        states_may_page=technique.states_may_page,
+    )

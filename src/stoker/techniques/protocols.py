@@ -7,11 +7,11 @@ Passes run in this order: adapter, precision, attention, recompute, optimizer, p
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stoker.core.hardware import Device
 from stoker.core.job import TuneSpec
-from stoker.core.ledger import Ledger, ModuleGroup
+from stoker.core.ledger import Ledger, ModelArch, ModuleGroup
 from stoker.core.profile import LengthDistribution
 from stoker.core.run_config import Parallel, RunConfig
 
@@ -28,6 +28,16 @@ class Optimizer(Protocol):
     @property
     def step_temp_bytes_per_param(self) -> float:
         """Transient bytes per trainable parameter of one step, beyond gradients and state (case 4)."""
+
+    @property
+    def states_may_page(self) -> bool:
+        """Whether state lies in managed memory that moves to the host when the GPU runs short."""
+
+    def step_temp_bytes(self, group: ModuleGroup) -> float:
+        """Transient bytes of the largest tensor of `group`, where tensors are stepped one at a time."""
+
+    def step_flops(self, group: ModuleGroup) -> float:
+        """FLOP of the matrix products of one step over one copy of `group` (Muon), in bf16."""
 
     def state_bytes(self, group: ModuleGroup) -> int:
         """Optimizer state of one copy of `group`, unsharded (case 4: it exists only after step 1)."""
@@ -114,11 +124,21 @@ class LossTechnique(Protocol):
     def recomputes_head(self) -> bool:
         """Whether backward runs the vocabulary projection again (2 H V more FLOPs a token)."""
 
+    @property
+    def needs_package(self) -> str | None:
+        """Python package of its kernel, None where torch is enough."""
+
     def logits_terms(self, tokens: float, num_outputs: int, compute_bytes: float) -> dict[str, float]:
         """Bytes of each tensor alive at the peak, by name."""
 
     def logits_bytes(self, tokens: float, num_outputs: int, compute_bytes: float) -> float:
         """The sum of `logits_terms`."""
+
+    def held_bytes(self, tokens: float, num_outputs: int, compute_bytes: float) -> float:
+        """What of it outlives the loss where the model's output object does (logits)."""
+
+    def head_bytes(self, weight_elements: float, compute_bytes: float) -> float:
+        """Transients of the size of a head that learns, beside its weight and the gradient that stays."""
 
     def language_model_loss(
         self, hidden: "torch.Tensor", head: "torch.nn.Module", labels: "torch.Tensor"
@@ -129,37 +149,58 @@ class LossTechnique(Protocol):
         """
 
 
+CollectiveName = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast", "ring_pass"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
     """One kind of collective of a step.
 
-    `num_bytes`: the full tensor of one call. `count`: calls in one optimizer step. `overlapped_frac`: share that
-    hides under compute.
+    `num_bytes`: the full tensor of one call (send, broadcast: what one GPU sends; all_to_all: what one rank hands
+    out, its own part included). `count`: calls in one optimizer step. `overlapped_frac`: share that may hide under
+    compute. `stride`: how far apart in rank order neighbours of the group are (tensor parallel: 1).
+    `in_micro_batch`: on the way of every micro-batch, so that an idle pipeline stage waits for it too.
     """
 
-    operation: str  # all_reduce | all_gather | reduce_scatter
+    operation: CollectiveName
     num_bytes: float
     ranks: int
     count: int
     overlapped_frac: float
+    stride: int = 1
+    in_micro_batch: bool = False
 
 
 class ParallelTechnique(Protocol):
+    """One axis of parallelism. Several in use at once make a `Mix` (techniques/parallel/mix.py)."""
+
     @property
     def name(self) -> str: ...
 
-    def matches(self, parallel: Parallel) -> bool: ...
+    @property
+    def can_run(self) -> bool:
+        """Whether this version's engine builds it; else it is priced only."""
+
+    def matches(self, parallel: Parallel) -> bool:
+        """Whether these degrees use this axis."""
+
+    def problem(self, arch: ModelArch, parallel: Parallel) -> str | None:
+        """Why `arch` cannot be cut like this (heads, layers, experts), or None."""
 
     def apply(self, ledger: Ledger, parallel: Parallel) -> Ledger:
-        """Shards in the ledger."""
+        """The ledger of one rank: what it holds of the model, and the shards of data parallel."""
 
-    def collectives(self, ledger: Ledger, config: RunConfig) -> tuple[Collective, ...]: ...
+    def collectives(self, ledger: Ledger, config: RunConfig, tokens: float = 0.0) -> tuple[Collective, ...]:
+        """Those of a step. `tokens`: computed tokens of a rank's micro-batch, for what sends activations."""
 
-    def buffer_bytes(self, ledger: Ledger, config: RunConfig) -> tuple[float, float]:
+    def buffer_bytes(self, ledger: Ledger, config: RunConfig, tokens: float = 0.0) -> tuple[float, float]:
         """(communication buffers, gathered units) alive at the peak, per rank."""
 
     def attach(self, model: "torch.nn.Module", parallel: Parallel) -> "torch.nn.Module":
-        """The model over the default process group. Comes after Precision.convert and before the optimizer."""
+        """The model over the default process group. Comes after Precision.convert and before the optimizer.
+
+        Raises PlanningError ST381 where `can_run` is false.
+        """
 
 
 class PackingTechnique(Protocol):

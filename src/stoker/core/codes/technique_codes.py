@@ -29,6 +29,12 @@ CODES: tuple[Code, ...] = (
         N_("Use one of those named in the message, or auto."),
     ),
     Code(
+        "ST381",
+        N_("loss of another program"),
+        N_("This way of computing the loss is priced to predict other people's runs; the engine does not build it."),
+        N_("Use run.loss: eager, chunked, liger or cce."),
+    ),
+    Code(
         "ST580",
         N_("no 4-bit weights here"),
         N_("qlora stores the frozen weights in 4 bits through bitsandbytes, which needs a CUDA GPU."),
@@ -39,5 +45,19 @@ CODES: tuple[Code, ...] = (
         N_("flash-attn missing"),
         N_("run.attention: flash runs kernels of the package flash-attn, which is not installed."),
         N_("Install flash-attn, or use run.attention: sdpa, which needs the same memory."),
+    ),
+    Code(
+        "ST582",
+        N_("bitsandbytes missing"),
+        N_("8-bit and paged optimizer states are those of bitsandbytes, which is not installed."),
+        N_("Install bitsandbytes, or use train.optimizer: adamw."),
+    ),
+    Code(
+        "ST583",
+        N_("loss kernel missing"),
+        N_(
+            "run.loss: liger and run.loss: cce run kernels of the packages liger-kernel and cut-cross-entropy on a CUDA GPU, through a head that is a plain linear layer."
+        ),
+        N_("Install the package, or use run.loss: chunked, which needs no package and little more memory."),
     ),
 )

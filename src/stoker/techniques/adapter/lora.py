@@ -57,10 +57,17 @@ class LowRank:
             group,
             trainable_params=0,
             adapter_params=tune.rank * sum(lin.in_features + lin.out_features for lin in targets) + extra,
+            adapter_shapes=tuple(shape for lin in targets for shape in self._shapes(lin, tune.rank)),
             adapter_flops_per_token=self._flops(targets, tune),
             saved=(*kept, *(tensor for lin in targets for tensor in self._saved(lin, tune))),
             num_kernels=group.num_kernels + len(targets) * (9 if self.dora else 4),
         )
+
+    def _shapes(self, linear: Linear, rank: int) -> Iterator[tuple[int, ...]]:
+        yield rank, linear.in_features
+        yield linear.out_features, rank
+        if self.dora:
+            yield (linear.out_features,)
 
     @staticmethod
     def _adapts(group: ModuleGroup, linear: Linear, tune: TuneSpec) -> bool:

@@ -20,10 +20,19 @@ class AdamW:
 
     name: ClassVar[str] = "adamw"
     step_temp_bytes_per_param: ClassVar[float] = 0.0  # fused: no temporaries (torch's multi-tensor loop: 4)
+    states_may_page: ClassVar[bool] = False
 
     def state_bytes(self, group: ModuleGroup) -> int:
         """Both moments of one copy of `group`, unsharded."""
         return round(2.0 * optimized_bytes(group))
+
+    def step_temp_bytes(self, group: ModuleGroup) -> float:
+        """None: fused."""
+        return 0.0
+
+    def step_flops(self, group: ModuleGroup) -> float:
+        """No matrix products."""
+        return 0.0
 
     def step_bytes_per_param(self, weight_bytes: float, master_bytes: float, grad_bytes: float) -> float:
         """Bytes read and written per trainable parameter: 28 for fp32, and for bf16 with masters.

@@ -16,10 +16,19 @@ class SGD:
 
     name: ClassVar[str] = "sgd"
     step_temp_bytes_per_param: ClassVar[float] = 0.0
+    states_may_page: ClassVar[bool] = False
 
     def state_bytes(self, group: ModuleGroup) -> int:
         """The momentum buffer of one copy of `group`, unsharded."""
         return round(optimized_bytes(group))
+
+    def step_temp_bytes(self, group: ModuleGroup) -> float:
+        """None: fused."""
+        return 0.0
+
+    def step_flops(self, group: ModuleGroup) -> float:
+        """No matrix products."""
+        return 0.0
 
     def step_bytes_per_param(self, weight_bytes: float, master_bytes: float, grad_bytes: float) -> float:
         """Bytes read and written per trainable parameter: gradient, value and momentum (20 in fp32)."""

@@ -29,9 +29,9 @@ class MasterWeightOptimizer(Optimizer):
         native, narrow = [], []
         for group in self.param_groups:
             options: dict[str, Any] = {key: group[key] for key in _OPTIONS if key in group}
-            native.append({**options, "params": [p for p in group["params"] if p.dtype == torch.float32]})
-            masters = [self._new_master(p) for p in group["params"] if p.dtype != torch.float32]
-            narrow.append({**options, "params": masters})
+            native.append({**options, **_chosen(group, wide=True)})
+            chosen = _chosen(group, wide=False)
+            narrow.append({**options, **chosen, "params": [self._new_master(p) for p in chosen["params"]]})
         self._native = build(native) if any(group["params"] for group in native) else None
         self._narrow = build(narrow) if self._masters else None
         self._pieces = _pieces(list(self._masters.items()))
@@ -111,6 +111,12 @@ class MasterWeightOptimizer(Optimizer):
         for param, master in ready:
             param.copy_(master)
             master.grad = None
+
+
+def _chosen(group: dict[str, Any], *, wide: bool) -> dict[str, Any]:
+    """fp32 parameters of `group` (or the others), with their names: some optimizers treat an embedding apart."""
+    index = [i for i, p in enumerate(group["params"]) if (p.dtype == torch.float32) == wide]
+    return {key: [group[key][i] for i in index] for key in ("params", "names") if key in group}
 
 
 def _pieces(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:

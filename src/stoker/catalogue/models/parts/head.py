@@ -4,6 +4,8 @@ The linears of a classification head run once a sample; the ledger counts them p
 overstates the FLOPs of an encoder by under 1 %.
 """
 
+from dataclasses import replace
+
 from stoker.catalogue.models.parts.part import Part, dense, dropout, group, keeps, keeps_input, kernels, weights
 from stoker.core.ledger import ModuleGroup
 
@@ -13,7 +15,7 @@ TOKEN_ID_BYTES = 8.0
 def embedding(name: str, rows: int, width: int, *, extra: Part | None = None) -> ModuleGroup:
     """A token table and what follows it (`extra`: positions, norm, dropout); keeps the token ids (int64)."""
     part = weights(rows * width) + keeps("input_ids", "other", 1, bytes_per_element=TOKEN_ID_BYTES) + kernels(1)
-    return group(name, "embedding", part + (extra or Part()))
+    return replace(group(name, "embedding", part + (extra or Part())), tables=((rows, width),))
 
 
 def language_head(name: str, width: int, vocab_size: int, *, tied: bool, bias: bool = False) -> ModuleGroup:
