@@ -126,6 +126,7 @@ class ModuleGroup:
     grad_shards: float = 1
     state_shards: float = 1
     expert_ranks: int = 1  # ranks over which its experts are spread; its linears and num_params are a rank's own
+    expert_params: int = 0  # of num_params, what belongs to experts, where expert_ranks > 1
     cast_bytes: int = 0  # narrow weight copies of one copy that autocast keeps from forward to backward
     recomputed: bool = False
     in_backward: bool = True  # False: frozen with nothing that learns below it, so backward ends above it
