@@ -2,10 +2,19 @@
 
 from stoker.techniques.lookup import find_technique
 from stoker.techniques.loss.chunked import ChunkedLoss
-from stoker.techniques.loss.eager import EagerLoss
+from stoker.techniques.loss.eager import EagerLoss, NarrowLoss, UpcastLoss
+from stoker.techniques.loss.fused_linear import CutLoss, LigerLoss, TrlChunkedLoss
 from stoker.techniques.protocols import LossTechnique
 
-LOSSES: tuple[LossTechnique, ...] = (EagerLoss(), ChunkedLoss())
+LOSSES: tuple[LossTechnique, ...] = (
+    EagerLoss(),
+    ChunkedLoss(),
+    LigerLoss(),
+    CutLoss(),
+    UpcastLoss(),
+    NarrowLoss(),
+    TrlChunkedLoss(),
+)
 
 
 def loss(name: str) -> LossTechnique:

@@ -19,6 +19,7 @@ class ChunkedLoss:
 
     name: ClassVar[str] = "chunked"
     recomputes_head: ClassVar[bool] = True
+    needs_package: ClassVar[str | None] = None
 
     def logits_terms(self, tokens: float, num_outputs: int, compute_bytes: float) -> dict[str, float]:
         """Bytes of each tensor alive at the peak, by name."""
@@ -29,6 +30,14 @@ class ChunkedLoss:
     def logits_bytes(self, tokens: float, num_outputs: int, compute_bytes: float) -> float:
         """10 bytes a logit of one chunk in 16 bits, 8 in fp32: the sum of `logits_terms`."""
         return sum(self.logits_terms(tokens, num_outputs, compute_bytes).values())
+
+    def held_bytes(self, tokens: float, num_outputs: int, compute_bytes: float) -> float:
+        """Nothing outlives the loss."""
+        return 0.0
+
+    def head_bytes(self, weight_elements: float, compute_bytes: float) -> float:
+        """The weight's gradient, summed over chunks in fp32."""
+        return 4.0 * weight_elements
 
     def language_model_loss(
         self, hidden: "torch.Tensor", head: "torch.nn.Module", labels: "torch.Tensor"

@@ -1,4 +1,4 @@
-"""The ordinary loss: full logits, an fp32 copy, its log-softmax, and their gradients.
+"""The ordinary loss: full logits, an fp32 copy, its log-softmax, and their gradients; and two forms found elsewhere.
 
 Bytes per logit at the peak, which lies in backward of the loss: fp32 log-softmax (kept by autograd), the gradient into
 it and the gradient out of it, 12 bytes (measured in tests/contract/test_losses.py); and the logits themselves, which
@@ -8,6 +8,8 @@ this kernel lets go but a model's own output object holds. Case 1 names the firs
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from stoker.techniques.loss.foreign import ForeignLoss
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +21,7 @@ class EagerLoss:
 
     name: ClassVar[str] = "eager"
     recomputes_head: ClassVar[bool] = False
+    needs_package: ClassVar[str | None] = None
 
     def logits_terms(self, tokens: float, num_outputs: int, compute_bytes: float) -> dict[str, float]:
         """Bytes of each tensor alive at the peak, by name."""
@@ -38,6 +41,14 @@ class EagerLoss:
         """14 bytes a logit in 16 bits, 16 in fp32: the sum of `logits_terms`."""
         return sum(self.logits_terms(tokens, num_outputs, compute_bytes).values())
 
+    def held_bytes(self, tokens: float, num_outputs: int, compute_bytes: float) -> float:
+        """The logits, where the model's output object lives on through backward."""
+        return compute_bytes * tokens * num_outputs
+
+    def head_bytes(self, weight_elements: float, compute_bytes: float) -> float:
+        """None: the weight's gradient is made by the ordinary backward."""
+        return 0.0
+
     def language_model_loss(
         self, hidden: "torch.Tensor", head: "torch.nn.Module", labels: "torch.Tensor"
     ) -> "torch.Tensor":
@@ -46,3 +57,35 @@ class EagerLoss:
 
         logits = head(hidden)
         return functional.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), reduction="sum")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpcastLoss(ForeignLoss):
+    """transformers before 4.45: the model returns fp32 logits, shifted into a copy; 16 bytes a logit, 4 held."""
+
+    name: ClassVar[str] = "upcast"
+
+    def logits_terms(self, tokens: float, num_outputs: int, compute_bytes: float) -> dict[str, float]:
+        """Bytes of each tensor alive at the peak, by name."""
+        fp32 = 4.0 * tokens * num_outputs
+        return {"logits": fp32, "log_softmax": fp32, "fp32_gradient": fp32, "loss_gradient": fp32}
+
+    def held_bytes(self, tokens: float, num_outputs: int, compute_bytes: float) -> float:
+        """fp32 logits of the output object."""
+        return 4.0 * tokens * num_outputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NarrowLoss(ForeignLoss):
+    """cross_entropy on 16-bit logits (LitGPT, Qwen's own code): log-softmax and both gradients in 16 bits, 8 bytes."""
+
+    name: ClassVar[str] = "narrow"
+
+    def logits_terms(self, tokens: float, num_outputs: int, compute_bytes: float) -> dict[str, float]:
+        """Bytes of each tensor alive at the peak, by name."""
+        one = compute_bytes * tokens * num_outputs
+        return {"logits": one, "log_softmax": one, "gradient": one, "loss_gradient": one}
+
+    def held_bytes(self, tokens: float, num_outputs: int, compute_bytes: float) -> float:
+        """The logits."""
+        return compute_bytes * tokens * num_outputs
