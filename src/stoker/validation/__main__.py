@@ -59,7 +59,10 @@ def _print_groups(found: list[Compared]) -> None:
             kind = {"peak_mem_gb": "memory", "oom": "oom"}.get(one.measurement.metric, "time")
             groups[one.measurement.source, kind].append(one)
             groups["(all rows)", kind].append(one)
-    print(f"{'source':34} {'kind':7} {'n':>4} {'median':>7} {'p90':>7} {'ratio':>6} {'inside':>7} {'>high':>6} {'fits':>6}")
+    print(
+        f"{'source':34} {'kind':7} {'n':>4} {'median':>7} {'p90':>7} {'ratio':>6} {'inside':>7} "
+        f"{'>high':>6} {'fits':>6}"
+    )
     for (source, kind), members in sorted(groups.items(), key=lambda item: (item[0][1], item[0][0])):
         fits = [one.prediction.fit_probability or 0.0 for one in members if one.prediction]
         fit = sum(value >= 0.5 for value in fits) / len(fits)
@@ -67,13 +70,16 @@ def _print_groups(found: list[Compared]) -> None:
         if not errors:
             print(f"{source[:34]:34} {kind:7} {len(members):4} {'':31} {'':6} {fit:6.0%}")
             continue
-        ratios = sorted(ratio_of(one.measurement, one.prediction) for one in members if one.measurement and one.prediction)
+        ratios = sorted(
+            ratio_of(one.measurement, one.prediction) for one in members if one.measurement and one.prediction
+        )
         pairs = [(one.measurement.value, one.prediction) for one in members if one.measurement and one.prediction]
         inside = sum(p.low <= value <= p.high for value, p in pairs) / len(pairs)
         above = sum(value > p.high for value, p in pairs) / len(pairs)
         print(
             f"{source[:34]:34} {kind:7} {len(errors):4} {errors[len(errors) // 2]:7.1%} "
-            f"{errors[int(0.9 * (len(errors) - 1))]:7.1%} {ratios[len(ratios) // 2]:6.2f} {inside:7.0%} {above:6.0%} {fit:6.0%}"
+            f"{errors[int(0.9 * (len(errors) - 1))]:7.1%} {ratios[len(ratios) // 2]:6.2f} {inside:7.0%} "
+            f"{above:6.0%} {fit:6.0%}"
         )
 
 
@@ -93,11 +99,11 @@ def _print_row(one: Compared) -> None:
     assert measurement is not None and prediction is not None and trial is not None
     config = trial.scenario.config
     print(
-        f"\n{ratio_of(measurement, prediction):5.2f} line {measurement.line} {measurement.source[:14]} {measurement.model} "
-        f"{measurement.method} {measurement.precision} {measurement.gpu} x{measurement.num_gpus} "
+        f"\n{ratio_of(measurement, prediction):5.2f} line {measurement.line} {measurement.source[:14]} "
+        f"{measurement.model} {measurement.method} {measurement.precision} {measurement.gpu} x{measurement.num_gpus} "
         f"seq {measurement.seq_len} {measurement.metric} {measurement.value:g} -> {prediction.expected:.4g} "
-        f"[{prediction.low:.4g}, {prediction.high:.4g}] {measurement.unit[:24]}\n      {config.label} loss={config.loss} "
-        f"attn={config.attention} {config.capture} {measurement.note[:80]}"
+        f"[{prediction.low:.4g}, {prediction.high:.4g}] {measurement.unit[:24]}\n      {config.label} "
+        f"loss={config.loss} attn={config.attention} {config.capture} {measurement.note[:80]}"
     )
     scale = 1e-9 if measurement.metric == "peak_mem_gb" else 1e3
     print("      " + " ".join(f"{k}={v * scale:.2f}" for k, v in prediction.terms.items() if abs(v * scale) > 0.005))

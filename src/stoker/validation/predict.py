@@ -115,9 +115,7 @@ def _time(trial: Trial) -> Prediction:
             expected=seconds * share, low=low_s * share, high=high_s * share, fit_probability=fits, terms=terms
         )
     work = work_per_gpu(scenario, in_tokens=measurement.metric.startswith("tokens"))
-    return Prediction(
-        expected=work / seconds, low=work / high_s, high=work / low_s, fit_probability=fits, terms=terms
-    )
+    return Prediction(expected=work / seconds, low=work / high_s, high=work / low_s, fit_probability=fits, terms=terms)
 
 
 def _first(unit: str) -> str:

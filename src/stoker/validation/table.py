@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from stoker.core.errors import DataError
+from stoker.core.errors import RecordError
 from stoker.core.i18n import _
 from stoker.core.measurement import Measurement
 from stoker.data.encodings import detect_encoding
@@ -42,10 +42,11 @@ class Row:
 def read_table(path: Path) -> list[Row]:
     """The rows of a CSV file, UTF-8 (with or without a mark) or cp949.
 
-    Raises DataError ST190 (no such file, or a folder), ST191 (columns missing), ST192 (no row), or of the encoding.
+    Raises RecordError ST610 (no such file), ST611 (columns missing), ST612 (no row) or ST613 (quotes), DataError for
+    the encoding.
     """
     if not path.is_file():
-        raise DataError("ST190", _("there is no such file"), place=str(path), fix=_("give a CSV file after --rows"))
+        raise RecordError("ST610", _("there is no such file"), place=str(path), fix=_("give a CSV file after --rows"))
     codec = detect_encoding(path)
     csv.field_size_limit(_LONGEST_CELL)
     text = path.read_text(encoding=codec, errors="strict")
@@ -59,8 +60,8 @@ def rows_of(text: str, place: str) -> list[Row]:
         header = [name.strip() for name in reader.fieldnames or []]
         missing = [name for name in REQUIRED if name not in header]
         if missing:
-            raise DataError(
-                "ST191",
+            raise RecordError(
+                "ST611",
                 _("columns are missing: {names}").format(names=", ".join(missing)),
                 place=f"{place}:1",
                 fix=_("the columns are those of the public validation table: {names}").format(
@@ -70,19 +71,21 @@ def rows_of(text: str, place: str) -> list[Row]:
         reader.fieldnames = header
         rows = [_row(columns, reader.line_num, len(header)) for columns in reader]
     except csv.Error as error:
-        raise DataError(
-            "ST193",
+        raise RecordError(
+            "ST613",
             _("the CSV cannot be read: {error}").format(error=error),
             place=f"{place}:{reader.line_num}",
             fix=_("check the quotes of that line"),
         ) from None
     if not rows:
-        raise DataError("ST192", _("the table has no rows"), place=place, fix=_("give a CSV with measured rows"))
+        raise RecordError("ST612", _("the table has no rows"), place=place, fix=_("give a CSV with measured rows"))
     return rows
 
 
 def _row(cells: Mapping[str, str | None], line: int, width: int) -> Row:
-    columns = {name: (cell or "").strip() for name, cell in cells.items() if name and isinstance(cell, (str, type(None)))}
+    columns = {
+        name: (cell or "").strip() for name, cell in cells.items() if name and isinstance(cell, (str, type(None)))
+    }
     if "" in cells or any(cell is None for cell in cells.values()):
         return Row(columns=columns, line=line, problem=f"line {line}: not {width} cells")
     try:

@@ -51,6 +51,8 @@ from stoker.validation.wording import (
 )
 
 _GPUS_A_NODE = 8
+_IMAGES_A_BATCH = 128  # where a table of image speeds leaves it open; beyond some dozens it hardly changes the speed
+_WORKERS = 256  # benchmarks keep the GPU fed: synthetic data, DALI, or loaders tuned until they do not limit
 _LEAST_TOKENS = 512  # of a run that is only said to have run out of memory: a job smaller than this is none
 _NOT_PREDICTED = {
     "mfu": "derived from the step time, which is scored",
@@ -76,9 +78,7 @@ class Trial:
     widened: tuple[str, ...] = ()
 
 
-def build_trial(
-    measurement: Measurement, efficiency: Efficiency, *, unseen: Collection[str] = ()
-) -> Trial | NotScored:
+def build_trial(measurement: Measurement, efficiency: Efficiency, *, unseen: Collection[str] = ()) -> Trial | NotScored:
     """The scenario of `measurement`. `unseen`: sources whose stack nobody is to know (left out)."""
     reason = _reason_not_to(measurement)
     if reason:
@@ -171,6 +171,7 @@ def _config(
         "attention": attention,
         "packing": "none",
         "capture": "compile" if reads_compile(measurement, stack) else "none",
+        "workers": _WORKERS,
     }
     return RunConfig(**config), assumed
 
@@ -185,6 +186,9 @@ def _batch(measurement: Measurement, stack: Stack, strategy: Strategy, assumed: 
         return 1, 1
     if micro is None and whole is not None and rounds is not None and whole % (ranks * rounds) == 0:
         micro = whole // (ranks * rounds)
+    if micro is None and "img" in measurement.unit.casefold():
+        assumed.append("micro-batch size")
+        return _IMAGES_A_BATCH, rounds or 1
     if micro is None:
         raise Gap("the micro-batch size is not stated")
     if strategy.parallel.pp > 1 and stack.pipeline_micro_batch and strategy.parallel.kind == "auto":
@@ -227,9 +231,7 @@ def _job(measurement: Measurement, stack: Stack, method: Method, task: Task, con
             targets=read_targets(measurement, stack),
             dropout=stack.lora_dropout,
         ),
-        train=TrainSpec(
-            global_batch_size=config.global_batch_size, seq_len=measurement.seq_len, optimizer=optimizer
-        ),
+        train=TrainSpec(global_batch_size=config.global_batch_size, seq_len=measurement.seq_len, optimizer=optimizer),
     )
 
 
@@ -277,4 +279,3 @@ def _arch(name: str, image_size: int | None, model: PublishedModel) -> ModelArch
     if key not in _archs:
         _archs[key] = model.arch(image_size=key[1])
     return _archs[key]
-

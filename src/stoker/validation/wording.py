@@ -44,25 +44,32 @@ def read_method(measurement: Measurement) -> MethodWords:
     """The tuning method. Raises Gap for one whose state nothing here counts."""
     words = measurement.method.casefold()
     quantised = f"{words} {measurement.precision.casefold()}"
-    details = {
-        "recompute": "full" if "checkpoint" in words else None,
-        "packed": "packing" in words,
-        "offloaded": "offload" in words,
-    }
     if _UNTOLD_STATE.search(words):
         raise Gap(f"method {measurement.method}: what it keeps is not modelled")
+    method, is_near = _method(words, quantised, measurement)
+    return MethodWords(
+        method=method,
+        is_near=is_near,
+        recompute="full" if "checkpoint" in words else None,
+        packed="packing" in words,
+        offloaded="offload" in words,
+    )
+
+
+def _method(words: str, quantised: str, measurement: Measurement) -> tuple[Method, bool]:
+    """(the method, whether the words only resemble it)."""
     if "qlora" in words or ("lora" in words and _QUANTISED.search(quantised)):
-        return MethodWords(method="qlora", is_near="nf4" not in quantised and "qlora" not in words, **details)
+        return "qlora", "nf4" not in quantised and "qlora" not in words
     if _OTHER_QUANTISED.search(quantised) and "lora" in words:
         raise Gap(f"method {measurement.method} on {measurement.precision}: this quantised format is not modelled")
     if "dora" in words:
-        return MethodWords(method="dora", **details)
+        return "dora", False
     if re.search(r"(^|[^a-z])(rs)?lora", words):
-        return MethodWords(method="lora", **details)
+        return "lora", False
     if _OTHER_ADAPTERS.search(words):
-        return MethodWords(method="qlora" if _QUANTISED.search(quantised) else "lora", is_near=True, **details)
-    if not words or "full" in words or "pretrain" in words or "sft" in words or "finetun" in words:
-        return MethodWords(method="full", **details)
+        return ("qlora" if _QUANTISED.search(quantised) else "lora"), True
+    if not words or re.search(r"full|pretrain|sft|finetun|fine-tun|scratch", words):
+        return "full", False
     raise Gap(f"method {measurement.method}: unknown")
 
 

@@ -36,4 +36,30 @@ CODES: tuple[Code, ...] = (
         N_("A PNG is drawn with matplotlib, an optional part. The HTML report draws its charts without it."),
         N_("Install it with: pip install 'stoker[plots]'."),
     ),
+    Code(
+        "ST610",
+        N_("no table of measurements"),
+        N_("`stoker validate --rows` was given a name that is no file."),
+        N_("Name a CSV file of the public schema."),
+    ),
+    Code(
+        "ST611",
+        N_("measurement columns missing"),
+        N_(
+            "Each row of a table of measurements says at least its source, model, gpu, metric and value; the file's first line must name these columns."
+        ),
+        N_("Add the missing columns; the README lists all of them."),
+    ),
+    Code(
+        "ST612",
+        N_("no measurements"),
+        N_("The table has a header but no row."),
+        N_("Give a table with measured rows."),
+    ),
+    Code(
+        "ST613",
+        N_("broken CSV"),
+        N_("A line of the table is no CSV: a quote that never closes, or a cell longer than 100,000 characters."),
+        N_("Repair the line named."),
+    ),
 )
