@@ -41,7 +41,8 @@ class MemoryEstimate:
 
     `phases`: expected bytes at load, forward, backward, optimizer, evaluation, save (those that are known).
     `tiers`: bytes in hbm, dram, nvme. `visible_bytes`: what the device shows. `correction_factor`: what own runs
-    multiplied the analytic value by (1: nothing).
+    multiplied the analytic value by (1: nothing). `correction_parts`: factors on single parts instead, from another
+    model's run of the same stack.
     """
 
     low_bytes: int
@@ -54,6 +55,7 @@ class MemoryEstimate:
     tiers: Mapping[str, int] = field(default_factory=dict)
     source: Source = Source.ANALYTIC
     correction_factor: float = 1.0
+    correction_parts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def fit_probability(self) -> float:
@@ -68,7 +70,9 @@ class MemoryEstimate:
 class TimeEstimate:
     """One optimizer step and the whole run, in seconds. `step_terms` and `total_terms` sum to their totals.
 
-    `correction_factor`: what own runs multiplied the analytic step by (1: nothing).
+    `correction_factor`: what own runs multiplied the analytic step by (1: nothing). `model_flops`: of one step on one
+    rank, recomputation left out. `restart_s`: what one interruption costs: starting again, and half a save interval.
+    `correction_parts`: factors on single parts, from another model's run of the same stack.
     """
 
     step_s: float
@@ -80,6 +84,9 @@ class TimeEstimate:
     num_steps: int
     source: Source = Source.ANALYTIC
     correction_factor: float = 1.0
+    correction_parts: Mapping[str, float] = field(default_factory=dict)
+    model_flops: float = 0.0
+    restart_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

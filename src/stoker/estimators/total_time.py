@@ -1,19 +1,39 @@
-"""Seconds of the whole run, by lines: boot, download, load, tokenise, warm_up, steps, evaluation, saves.
+"""Seconds of the whole run, by lines, in the order in which they pass (`LINES`).
 
-Small jobs are mostly not steps, so every line is priced; lines that nobody measured here are marked assumed.
+Small jobs are mostly not steps, so every line is priced; lines that nobody measured here are marked assumed. Restarts
+cost nothing until an offer that can be interrupted is chosen (`with_restarts`).
 """
 
+from dataclasses import replace
 from math import ceil, sqrt
+from typing import Final
 
 from stoker.core import lr_schedule
 from stoker.core.estimate import Source, TimeEstimate, weakest
 from stoker.core.job import Job
 from stoker.core.job_checks import save_minutes
 from stoker.core.profile import DataProfile
+from stoker.core.save_interval import DEFAULT_MTBF_S
 from stoker.core.units import MINUTE_S
 from stoker.estimators.scenario import Scenario, mean_batch
 from stoker.estimators.step_time import StepTime, estimate_step
+from stoker.estimators.utilisation import model_flops_per_step
 from stoker.techniques.capture import capture
+
+LINES: Final = (
+    "boot",
+    "image",
+    "download",
+    "load",
+    "tokenise",
+    "compile",
+    "warm_up",
+    "steps",
+    "evaluation",
+    "saves",
+    "restarts",
+)
+_AGAIN: Final = ("boot", "image", "download", "load", "compile", "warm_up")  # tokens are cached by then, with the saves
 
 
 def steps_per_epoch(job: Job, profile: DataProfile) -> int:
@@ -35,7 +55,8 @@ def estimate_time(scenario: Scenario, job: Job, profile: DataProfile, *, is_here
         **_start_lines(scenario, profile, is_here=is_here),
         "steps": steps * step.step_s,
         "evaluation": num_evaluations(job, profile) * _evaluation_s(scenario, profile, step),
-        "saves": _num_saves(job, profile, steps * step.step_s) * _save_s(scenario),
+        "saves": num_saves(job, profile, steps * step.step_s) * save_s(scenario),
+        "restarts": 0.0,
     }
     total = sum(lines.values())
     low, high = _interval(scenario, lines)
@@ -45,12 +66,32 @@ def estimate_time(scenario: Scenario, job: Job, profile: DataProfile, *, is_here
         step_s=step.step_s,
         step_terms=step.terms,
         total_s=total,
-        total_terms=lines,
+        total_terms={name: lines[name] for name in LINES},
         low_s=low,
         high_s=high,
         num_steps=steps,
         source=source,
         correction_factor=scenario.correction.time_factor if scenario.correction else 1.0,
+        model_flops=model_flops_per_step(scenario),
+        restart_s=sum(lines[name] for name in _AGAIN)
+        + 0.5 * steps * step.step_s / num_saves(job, profile, steps * step.step_s),
+    )
+
+
+def with_restarts(time: TimeEstimate, mtbf_s: float = DEFAULT_MTBF_S) -> TimeEstimate:
+    """`time` on a machine that is taken away every `mtbf_s` on average (spot; assumed): the expected restarts beside.
+
+    Each costs `restart_s`; to first order, because a run that is much longer than `mtbf_s` also restarts in restarts.
+    """
+    extra = time.total_s / mtbf_s * time.restart_s
+    if extra <= 0.0:
+        return time
+    return replace(
+        time,
+        total_s=time.total_s + extra,
+        total_terms={**time.total_terms, "restarts": extra},
+        low_s=time.low_s,  # at best nothing is interrupted
+        high_s=time.high_s + 2.0 * extra,
     )
 
 
@@ -70,17 +111,18 @@ def _start_lines(scenario: Scenario, profile: DataProfile, *, is_here: bool) -> 
     measured = scenario.correction.start_s if scenario.correction else None
     lines = {
         "boot": 0.0 if is_here else constants["boot_s"],
-        "download": 0.0 if is_here else constants["install_s"] + files / constants["download_bytes_per_s"],
+        "image": 0.0 if is_here else constants["install_s"],
+        "download": 0.0 if is_here else files / constants["download_bytes_per_s"],
     }
     if measured is not None:  # from the command to the first step: one figure, whose parts nobody timed
-        return {**lines, "load": measured}
+        return {**lines, "load": measured, "tokenise": 0.0, "compile": 0.0, "warm_up": 0.0}
     tokens = 0.0 if scenario.is_image else (profile.num_samples + profile.num_eval_samples) * profile.lengths.mean
     return {
         **lines,
         "load": constants["import_s"] + weights / constants["load_bytes_per_s"],
         "tokenise": tokens / constants["tokenise_tokens_per_s"],
-        "warm_up": capture(scenario.config.capture).warm_up_s
-        + (constants["warm_up_s"] if scenario.cluster.device.kind != "cpu" else 0.0),
+        "compile": capture(scenario.config.capture).warm_up_s,
+        "warm_up": constants["warm_up_s"] if scenario.cluster.device.kind != "cpu" else 0.0,
     }
 
 
@@ -93,7 +135,7 @@ def _evaluation_s(scenario: Scenario, profile: DataProfile, step: StepTime) -> f
     return batches * (step.micro_batch.forward.total_s * factor) + scenario.efficiency.constants["evaluation_fixed_s"]
 
 
-def _num_saves(job: Job, profile: DataProfile, training_s: float) -> int:
+def num_saves(job: Job, profile: DataProfile, training_s: float) -> int:
     """Checkpoints of the run: by steps, epochs, minutes, or (auto) by Young's interval of about half an hour."""
     steps = num_steps(job, profile)
     every = job.save.every
@@ -105,7 +147,7 @@ def _num_saves(job: Job, profile: DataProfile, training_s: float) -> int:
     return max(1, ceil(training_s / (minutes * MINUTE_S)))
 
 
-def _save_s(scenario: Scenario) -> float:
+def save_s(scenario: Scenario) -> float:
     """One checkpoint: weights of what learns, masters and optimizer state, over the disk's rate."""
     state = scenario.sums.optimizer_bytes * scenario.config.parallel.dp_shard
     learning = min(scenario.sums.weights_unsharded_bytes, 4.0 * scenario.sums.trainable_params)

@@ -11,6 +11,7 @@ from typing import Literal
 
 from stoker.core.hardware import Device
 from stoker.core.i18n import _
+from stoker.core.utilisation import share_of_peak
 from stoker.observe.reading import Reading
 
 _IDLE_POWER_FRAC = 0.35  # waiting GPUs draw 15 to 30 % of their limit, training ones 60 % and more
@@ -27,19 +28,12 @@ def model_flops_utilisation(flops_per_s: float, device: Device, dtype: str) -> R
     No share where the peak is unknown, or where it would exceed 1: then the FLOP count, the peak or the clock is
     wrong, and the reason says so (case 37).
     """
-    peak = device.peak_flops_per_s.get(dtype)
-    if not peak:
+    if dtype not in device.peak_flops_per_s:  # what a measurement claims to be is not read as another format
         return Reading.missing(
             _("no dense peak of {device} in {dtype} is known").format(device=device.name, dtype=dtype)
         )
-    share = flops_per_s / peak
-    if not 0.0 <= share <= 1.0:
-        return Reading.missing(
-            _("{share} of the dense {dtype} peak of {device} cannot be: device, FLOP count or time is wrong").format(
-                share=f"{share:.0%}", dtype=dtype, device=device.name
-            )
-        )
-    return Reading(share)
+    share, problem = share_of_peak(flops_per_s, device, dtype)
+    return Reading.missing(problem) if share is None else Reading(share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from stoker.core.offer import OffersSnapshot
 from stoker.core.plan import Candidate, Plan, Rejection, ResolvedModel
 from stoker.core.profile import DataProfile
 from stoker.estimators.cost import estimate_cost
+from stoker.estimators.total_time import with_restarts
 from stoker.planner.constraints import memory_rejection, reject_after, reject_before
 from stoker.planner.evaluate import Evaluator
 from stoker.planner.explain import (
@@ -146,13 +147,17 @@ def _priced(job: Job, candidate: Candidate, snapshot: OffersSnapshot | None, tod
         return candidate
     cluster = candidate.cluster
     offers = matching_offers(snapshot, cluster.device.name, cluster.num_gpus, job.hardware, today)
-    time = candidate.time
+    steady, interrupted = candidate.time, with_restarts(candidate.time)
     costs: list[CostEstimate] = []
     for offer in offers[:_OFFERS_SHOWN]:
         facts = provider(offer.provider)
+        time = interrupted if offer.price_kind == "spot" else steady
         cost = estimate_cost(time.total_s, time.low_s, time.high_s, offer, facts, job.goal, today=today)
         costs.append(replace(cost, is_stale=freshness(offer, today) == "stale"))
-    return replace(candidate, cost=costs[0] if costs else None, offers=tuple(costs[1:]))
+    if not costs:
+        return candidate
+    time = interrupted if costs[0].price_kind == "spot" else steady
+    return replace(candidate, time=time, cost=costs[0], offers=tuple(costs[1:]))
 
 
 def _runner_up(kept: Sequence[Candidate], pick: Candidate | None) -> Candidate | None:
