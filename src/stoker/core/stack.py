@@ -20,7 +20,9 @@ class Stack:
     `overlong`: whether samples beyond seq_len are cut or dropped. `pipeline_micro_batch`: samples of a pipeline's
     micro-batch where the table prints the local batch instead; None: the table's figure.
     `time_factor`: its step over what the formulas give; `time_spread_frac`: what that misses at 90 %, None: the
-    hardware family's own.
+    hardware family's own. `traffic_frac`: element-wise bytes over an unfused eager loop's (fused norms, activations).
+    `kbit_in_fp32`: over quantised weights everything but their products runs in fp32. `waits_for_data`: its figures
+    hold the loader's time (published speeds are of synthetic or cached data).
     """
 
     name: str
@@ -39,8 +41,11 @@ class Stack:
     pipeline_micro_batch: int | None = None
     time_factor: float = 1.0
     time_spread_frac: float | None = None
+    traffic_frac: float = 1.0
+    kbit_in_fp32: bool = False
+    waits_for_data: bool = False
     origin: str = ""
     date: str = ""
 
 
-OURS = Stack(name="stoker", half_precision="bf16", adapter_precision="bf16", packing="bucketed")
+OURS = Stack(name="stoker", half_precision="bf16", adapter_precision="bf16", packing="bucketed", waits_for_data=True)
