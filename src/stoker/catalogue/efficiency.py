@@ -19,11 +19,12 @@ from stoker.core.units import MIB
 
 def load_efficiency(corrections: Path | None = None) -> Efficiency:
     """The tables that ship, and this machine's corrections (`corrections`: another file). Never raises for those."""
-    constants = {row["name"]: float(row["value"]) for row in read_rows("efficiency_constants.csv")}
+    rows = read_rows("efficiency_constants.csv")
     return Efficiency(
         speeds=tuple(_speed(row) for row in read_rows("efficiency.csv")),
         frameworks=tuple(_framework(row) for row in read_rows("efficiency_framework.csv")),
-        constants=constants,
+        constants={row["name"]: float(row["value"]) for row in rows},
+        constant_sources={row["name"]: Source(row["source"]) for row in rows},
         corrections=read_corrections(corrections or corrections_path()),
     )
 

@@ -75,7 +75,8 @@ class CorrectionKey:
 class Correction:
     """Measured over predicted, from `num_runs` runs of one stack: factors on step time and on memory.
 
-    `start_s`: measured seconds from the command to the first step, None where no run told.
+    `start_s`: measured seconds from the command to the first step, None where no run told. `memory_parts`,
+    `time_parts`: factors on the parts of the estimates (estimators.residual), which other models of the stack take.
     """
 
     key: CorrectionKey
@@ -84,6 +85,8 @@ class Correction:
     num_runs: int
     date: str
     start_s: float | None = None
+    memory_parts: Mapping[str, float] = field(default_factory=dict)
+    time_parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,7 @@ class Efficiency:
     frameworks: tuple[FrameworkBytes, ...]
     constants: Mapping[str, float] = field(default_factory=dict)
     corrections: tuple[Correction, ...] = ()
+    constant_sources: Mapping[str, Source] = field(default_factory=dict)
     _found: dict[tuple[str, str], SpeedShares] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def speed(self, device: Device, dtype: str) -> SpeedShares:
