@@ -1,57 +1,251 @@
-"""Show predicted over measured step time of every anchor, and by how much each family's matmul_frac should move.
+"""Fit the speed constants to measured facts, refit with each source left out, and print the errors of what was unseen.
 
-Usage: python tools/fit_efficiency.py. Constants are changed by hand in catalogue/data/efficiency.csv, by family and
-number format and never by row; this prints what a change would do.
+Usage: python tools/fit_efficiency.py [--rows FILE.csv ...] [--write] [--rounds N]
+
+Facts are the rows that ship (catalogue/data/measurements.csv) and any table of the public schema. Free are: shares by
+family of hardware and number format (efficiency.csv), a few constants of operations (efficiency_constants.csv), one
+factor a training program (stacks.csv), all in the logarithm and each held near its physical value by a prior. Sources
+weigh alike. The solver is Gauss-Newton with bounded influence of outliers (tools/fitting.py); folds are one more step
+of it from the common optimum, and what is left out is then predicted by the whole model, never by its derivative.
+
+`--write` replaces the fitted cells, and data/leave_out.csv with the constants of each source left out.
 """
 
+import argparse
+import csv
 from collections import defaultdict
-from dataclasses import replace
-from math import log
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import exp, log
+from pathlib import Path
 
-from stoker.catalogue.anchors import Anchor, all_anchors
+import numpy as np
+from fitting import Parameter, Problem, fit_least_squares, refit_without
+
 from stoker.catalogue.efficiency import load_efficiency
-from stoker.catalogue.gpus import find_device
+from stoker.catalogue.stacks import unknown_stack
 from stoker.core.efficiency import Efficiency
-from stoker.core.ledger import ModelArch
-from stoker.estimators.anchored import anchor_arch, predict_anchor, typical_ratio
-from stoker.techniques.precision import precision
+from stoker.estimators.scenario import Scenario
+from stoker.estimators.step_time import estimate_step
+from stoker.validation.predict import Prediction, predict
+from stoker.validation.run import ratio_of
+from stoker.validation.table import read_table
+from stoker.validation.trial import NotScored, build_trial
+
+DATA = Path(__file__).resolve().parents[1] / "src" / "stoker" / "catalogue" / "data"
+TIME = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s_per_gpu")
+USED = ("measured", "user-report")
+SIGMA = 0.12  # of a row's logarithm: what the model is not asked to explain
+STACK_SIGMA = 0.25  # of programs around the common factor
+CONSTANTS = {  # name: sigma of the logarithm
+    "traffic_forward": 0.3,
+    "traffic_backward": 0.3,
+    "map_frac": 0.3,
+    "score_frac": 0.3,
+    "half_span": 0.5,
+    "dequantise_frac": 0.5,
+    "power_exponent": 0.15,
+    "compiled_traffic": 0.3,
+    "fill_depth": 0.5,
+    "host_backward": 0.3,
+}
+SHARES = {"matmul_frac": 0.12, "attention_frac": 0.35}
+CEILING = {"matmul_frac": 0.95, "attention_frac": 0.85}
+COMMON = {"wave_outputs": 0.5, "host_s_per_kernel": 0.3}  # one factor for all families
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A measured step: seconds, and the scenario whose step should take them."""
+
+    scenario: Scenario
+    measured_s: float
+    source: str
+    stack: str
+    gpu: str
+    model: str
+    label: str
+    family: tuple[str, str]
+    key: tuple[object, ...]
+
+
+def read_facts(paths: Iterable[Path], efficiency: Efficiency) -> list[Fact]:
+    """Every row of `paths` that states a step's time, was measured and can be predicted."""
+    facts = []
+    for path in paths:
+        for row in read_table(path):
+            measurement = row.measurement
+            if measurement is None or measurement.metric not in TIME or measurement.quality not in USED:
+                continue
+            trial = build_trial(measurement, efficiency)
+            if isinstance(trial, NotScored):
+                continue
+            found = predict(trial)
+            if not isinstance(found, Prediction):
+                continue
+            scenario = trial.scenario
+            plain = estimate_step(scenario).step_s
+            seconds = plain * scenario.stack.time_factor / ratio_of(measurement, found)
+            speed = efficiency.speed(scenario.cluster.device, scenario.ledger.compute_dtype)
+            facts.append(
+                Fact(
+                    scenario=scenario, measured_s=seconds, source=measurement.source, stack=scenario.stack.name,
+                    gpu=measurement.gpu, model=measurement.model,
+                    label=f"{measurement.line} {measurement.model} {measurement.method} {measurement.precision} "
+                    f"{measurement.gpu} x{measurement.num_gpus} {scenario.config.label} s{measurement.seq_len}",
+                    family=(speed.family, speed.dtype),
+                    key=(measurement.source, measurement.model, measurement.method, measurement.precision,
+                         measurement.global_batch_size, measurement.seq_len, measurement.num_gpus),
+                )  # fmt: skip
+            )
+    return facts
+
+
+def parameters_of(facts: Sequence[Fact], efficiency: Efficiency) -> list[Parameter]:
+    """What is free: shares of the families that the facts show, constants, and a factor a program."""
+    found = []
+    families = sorted({fact.family for fact in facts})
+    for row in efficiency.speeds:
+        if (row.family, row.dtype) not in families:
+            continue
+        for name, sigma in SHARES.items():
+            found.append(Parameter(f"{row.family}/{row.dtype}/{name}", getattr(row, name), sigma, CEILING[name]))
+    found += [Parameter(name, efficiency.constants[name], sigma, None) for name, sigma in CONSTANTS.items()]
+    found += [Parameter(f"*/{name}", 1.0, sigma, None) for name, sigma in COMMON.items()]
+    found.append(Parameter("stack/*", unknown_stack().time_factor, 0.1, None))
+    found += [Parameter(f"stack/{name}", 1.0, STACK_SIGMA, None) for name in sorted({fact.stack for fact in facts})]
+    return found
+
+
+def with_values(efficiency: Efficiency, values: dict[str, float]) -> Efficiency:
+    """`efficiency` with its fitted cells replaced."""
+    speeds = []
+    for row in efficiency.speeds:
+        change = {
+            name: values[key] for name in SHARES if (key := f"{row.family}/{row.dtype}/{name}") in values
+        }
+        change |= {name: getattr(row, name) * values.get(f"*/{name}", 1.0) for name in COMMON}
+        speeds.append(replace(row, **change))
+    constants = {**efficiency.constants, **{name: values[name] for name in CONSTANTS if name in values}}
+    return replace(efficiency, speeds=tuple(speeds), constants=constants)
+
+
+def log_ratios(facts: Sequence[Fact], efficiency: Efficiency, values: dict[str, float], known: bool = True) -> np.ndarray:
+    """log(predicted / measured) of each fact; `known`: with its program's own factor."""
+    fitted = with_values(efficiency, values)
+    out = np.empty(len(facts))
+    for index, fact in enumerate(facts):
+        factor = values["stack/*"] * (values.get(f"stack/{fact.stack}", 1.0) if known else 1.0)
+        step = estimate_step(replace(fact.scenario, efficiency=fitted)).step_s
+        out[index] = log(step * factor / fact.measured_s)
+    return out
+
+
+def weights_of(facts: Sequence[Fact]) -> np.ndarray:
+    """Each source weighs as twenty rows at most, so that no large table outvotes the others."""
+    counts: dict[str, int] = defaultdict(int)
+    for fact in facts:
+        counts[fact.source] += 1
+    return np.array([min(counts[fact.source], 20) / counts[fact.source] for fact in facts])
 
 
 def main() -> None:
-    """Print the table and the suggestions."""
+    """Fit, refit with each source, GPU and model left out, print, and write where asked."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=Path, action="append", default=[])
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--worst", type=int, default=0)
+    arguments = parser.parse_args()
     efficiency = replace(load_efficiency(), corrections=())
-    groups: dict[tuple[str, str], list[tuple[Anchor, ModelArch]]] = defaultdict(list)
-    errors = []
-    for anchor in all_anchors():
-        arch = anchor_arch(anchor)
-        dtype = precision(anchor.run_config.precision).compute_dtype
-        speed = efficiency.speed(find_device(anchor.gpu), dtype)
-        step = predict_anchor(anchor, efficiency, arch)
-        ratio = step.step_s / anchor.step_s
-        errors.append(abs(ratio - 1.0))
-        groups[speed.family, speed.dtype].append((anchor, arch))
-        terms = " ".join(f"{name}={1e3 * value:.1f}" for name, value in step.terms.items() if value > 1e-4)
-        print(f"{ratio:5.2f}  {anchor.label}: {1e3 * anchor.step_s:.1f} ms; {terms}")
-    errors.sort()
-    print(f"median error {errors[len(errors) // 2]:.1%}, 90 % {errors[int(0.9 * len(errors))]:.1%}, n {len(errors)}")
-    for (family, dtype), members in groups.items():
-        print(f"{family} {dtype}: {_suggest(efficiency, family, dtype, members)}")
+    shipped = DATA / "measurements.csv"
+    facts = read_facts([*([shipped] if shipped.exists() else []), *arguments.rows], efficiency)
+    parameters = parameters_of(facts, efficiency)
+    problem = Problem(
+        parameters=parameters,
+        weights=weights_of(facts),
+        sigma=SIGMA,
+        residuals=lambda values: log_ratios(facts, efficiency, values),
+    )
+    fit = fit_least_squares(problem, rounds=arguments.rounds)
+    for parameter, value in zip(parameters, fit.values, strict=True):
+        print(f"{parameter.name:34} {parameter.prior:.4g} -> {value:.4g}")
+    print(f"\n{len(facts)} facts of {len({fact.source for fact in facts})} sources\n")
+    sections = {
+        "in the fit": fit.residuals,
+        "GPU left out": folds(problem, fit, facts, efficiency, lambda fact: f"{fact.stack} {fact.gpu}", "stack"),
+        "model left out": folds(problem, fit, facts, efficiency, lambda fact: f"{fact.stack} {fact.model}", "stack"),
+        "source left out": folds(problem, fit, facts, efficiency, lambda fact: fact.source, ""),
+    }
+    for name, errors in sections.items():
+        print_table(name, facts, errors)
+    print_pairs(facts, sections["source left out"], "source left out")
+    print_pairs(facts, sections["in the fit"], "in the fit")
+    order = np.argsort(-np.abs(np.nan_to_num(sections["in the fit"])))
+    for index in order[: arguments.worst]:
+        print(f"{exp(sections['in the fit'][index]):6.2f} {facts[index].source[:10]} {facts[index].label}")
 
 
-def _suggest(efficiency: Efficiency, family: str, dtype: str, members: list[tuple[Anchor, ModelArch]]) -> str:
-    """The matmul_frac whose median ratio is nearest one."""
-    best: tuple[float, float] | None = None
-    for percent in range(20, 96, 2):
-        changed = tuple(
-            replace(row, matmul_frac=percent / 100.0) if (row.family, row.dtype) == (family, dtype) else row
-            for row in efficiency.speeds
-        )
-        trial = replace(efficiency, speeds=changed)
-        ratio = typical_ratio([predict_anchor(a, trial, arch).step_s / a.step_s for a, arch in members])
-        if best is None or abs(log(ratio)) < abs(log(best[1])):
-            best = percent / 100.0, ratio
-    assert best is not None
-    return f"matmul_frac {best[0]:.2f} gives a median ratio of {best[1]:.2f} over {len(members)} anchors"
+def folds(problem: Problem, fit, facts: Sequence[Fact], efficiency: Efficiency, key, within: str) -> np.ndarray:
+    """log ratios of every fact by constants that did not see its group; NaN where the group is all of its program."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index, fact in enumerate(facts):
+        groups[key(fact)].append(index)
+    out = np.full(len(facts), np.nan)
+    for members in groups.values():
+        stacks = {facts[index].stack for index in members}
+        rest = [index for index in range(len(facts)) if index not in set(members)]
+        if within and not any(facts[index].stack in stacks for index in rest):
+            continue
+        values = refit_without(problem, fit, members)
+        out[members] = log_ratios([facts[index] for index in members], efficiency, values, known=bool(within))
+    return out
+
+
+def print_table(name: str, facts: Sequence[Fact], errors: np.ndarray) -> None:
+    """Median, 90th percentile and median ratio by source, and over sources alike."""
+    print(f"{name}: {'source':30} {'n':>4} {'median':>7} {'p90':>7} {'ratio':>6}")
+    medians, tails = [], []
+    for source in sorted({fact.source for fact in facts}):
+        chosen = [e for e, fact in zip(errors, facts, strict=True) if fact.source == source and not np.isnan(e)]
+        if not chosen:
+            continue
+        shares = sorted(abs(exp(e) - 1.0) for e in chosen)
+        medians.append(shares[len(shares) // 2])
+        tails.append(shares[int(0.9 * (len(shares) - 1))])
+        print(f"{'':{len(name)}}  {source[:30]:30} {len(chosen):4} {medians[-1]:7.1%} {tails[-1]:7.1%} "
+              f"{exp(float(np.median(chosen))):6.2f}")  # fmt: skip
+    every = sorted(abs(exp(e) - 1.0) for e in errors if not np.isnan(e))
+    if every:
+        print(f"{'':{len(name)}}  rows: n {len(every)} median {every[len(every) // 2]:.1%} p90 "
+              f"{every[int(0.9 * (len(every) - 1))]:.1%}; mean over sources: median {np.mean(medians):.1%}, "
+              f"p90 {np.mean(tails):.1%}\n")  # fmt: skip
+
+
+def print_pairs(facts: Sequence[Fact], errors: np.ndarray, name: str) -> None:
+    """Of two GPUs on the same work, more than a tenth apart: how often the faster is named."""
+    same: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for index, fact in enumerate(facts):
+        if not np.isnan(errors[index]):
+            same[fact.key].append(index)
+    pairs = right = 0
+    for members in same.values():
+        for place, a in enumerate(members):
+            for b in members[place + 1 :]:
+                if facts[a].gpu == facts[b].gpu:
+                    continue
+                measured = log(per_sample(facts[a]) / per_sample(facts[b]))
+                if abs(measured) < log(1.1):
+                    continue
+                pairs += 1
+                right += (measured + errors[a] - errors[b] > 0) == (measured > 0)
+    print(f"rank of two GPUs on the same work, {name}: {right} of {pairs} right")
+
+
+def per_sample(fact: Fact) -> float:
+    """Measured seconds a sample and GPU."""
+    config = fact.scenario.config
+    return fact.measured_s * config.parallel.world_size / config.global_batch_size
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ class UnitCosts:
 
     rates: Rates
     narrow: Rates | None
+    wide: Rates | None
     batch: Batch
     element_bytes: float
     forward: float
@@ -35,10 +36,14 @@ class UnitCosts:
         device, ledger, constants = scenario.cluster.device, scenario.ledger, scenario.efficiency.constants
         dtypes = {unit.products.dtype for unit in scenario.sums.units} - {None, ledger.compute_dtype}
         narrow = next((rates_of(scenario.efficiency, device, dtype) for dtype in dtypes if dtype), None)
-        fused = constants["compiled_traffic"] if scenario.config.capture == "compile" else 1.0
+        fused = scenario.stack.traffic_frac
+        if scenario.config.capture == "compile":
+            fused *= constants["compiled_traffic"]
+        in_fp32 = scenario.stack.kbit_in_fp32 and any(group.weights_quantised for group in ledger.groups)
         return cls(
             rates=rates_of(scenario.efficiency, device, ledger.compute_dtype),
             narrow=narrow,
+            wide=rates_of(scenario.efficiency, device, "fp32") if in_fp32 else None,
             batch=batch,
             element_bytes=ledger.compute_bytes,
             forward=constants["traffic_forward"] * fused,
@@ -80,7 +85,7 @@ class UnitCosts:
         maps_s = unit.map_flops * rows / (self.rates.matmul * self.map_frac)
         if sums.flops <= 0.0:
             return maps_s
-        flops_s = self._rates_for(sums).products_s(sums, rows)
+        flops_s = self._rates_for(unit).products_s(sums, rows)
         return maps_s + max(flops_s, self._product_bytes(unit) / self.rates.memory) + self._casts_s(sums)
 
     def _gradients_s(self, unit: UnitSums) -> float:
@@ -88,13 +93,16 @@ class UnitCosts:
         maps_s = unit.map_flops * rows * (1.0 + learning) / (self.rates.matmul * self.map_frac)
         if sums.flops <= 0.0:
             return maps_s
-        rates = self._rates_for(sums)
+        rates = self._rates_for(unit)
         flops_s = rates.input_gradients_s(sums, rows) + learning * rates.weight_gradients_s(sums, rows)
         bytes_s = (1.0 + learning) * self._product_bytes(unit) / self.rates.memory
         return maps_s + max(flops_s, bytes_s) + (1.0 + learning) * self._casts_s(sums)
 
-    def _rates_for(self, sums: ProductSums) -> Rates:
-        return self.narrow if sums.dtype is not None and self.narrow is not None else self.rates
+    def _rates_for(self, unit: UnitSums) -> Rates:
+        """fp8 products at their own peak; beside quantised weights, what is not quantised may run in fp32."""
+        if unit.products.dtype is not None and self.narrow is not None:
+            return self.narrow
+        return self.wide if self.wide is not None and not unit.quantised_bytes else self.rates
 
     def _product_bytes(self, unit: UnitSums) -> float:
         """Weights read once, inputs read and outputs written."""
@@ -111,10 +119,11 @@ class UnitCosts:
         if unit.attention is None:
             return 0.0
         flops = unit.attention.flops_per_token(self.batch.seq_len) * self.batch.tokens * times
+        rates = self.wide or self.rates
         if unit.saved_bytes_per_key:
             whole = 2.0 if unit.attention.causal else 1.0
-            return flops * whole / (self.rates.matmul * self.score_frac)
-        return flops * (1.0 + self.half_span / self.batch.seq_len) / self.rates.attention
+            return flops * whole / (rates.matmul * self.score_frac)
+        return flops * (1.0 + self.half_span / self.batch.seq_len) / rates.attention
 
     def _adapters_s(self, unit: UnitSums, times: float) -> float:
         """Thin products and the passes over inputs and outputs around them: three reads or writes of each."""

@@ -43,7 +43,7 @@ def estimate_step(scenario: Scenario) -> StepTime:
         "host_overhead": issue_s - device_s - update.device_s + constants["host_s_per_step"],
     }
     busy = sum(terms.values())
-    terms["data_wait"] = max(_loading_s(scenario) - busy, 0.0)
+    terms["data_wait"] = max(_loading_s(scenario) - busy, 0.0) if scenario.stack.waits_for_data else 0.0
     factor = scenario.correction.time_factor if scenario.correction else 1.0
     scaled = {name: seconds * factor for name, seconds in terms.items()}
     return StepTime(step_s=sum(scaled.values()), terms=scaled, micro_batch=micro)
