@@ -19,7 +19,7 @@ from stoker.core.units import MIB
 
 def load_efficiency(corrections: Path | None = None) -> Efficiency:
     """The tables that ship, and this machine's corrections (`corrections`: another file). Never raises for those."""
-    rows = read_rows("efficiency_constants.csv")
+    rows = list(read_rows("efficiency_constants.csv"))
     return Efficiency(
         speeds=tuple(_speed(row) for row in read_rows("efficiency.csv")),
         frameworks=tuple(_framework(row) for row in read_rows("efficiency_framework.csv")),
