@@ -336,7 +336,7 @@ def test_names_are_unique_and_what_is_not_built_is_named() -> None:
     for choices in (ADAPTERS, PRECISIONS, ATTENTIONS, RECOMPUTES, PACKINGS, CAPTURES):
         names = [technique.name for technique in choices]
         assert len(names) == len(set(names))
-    for call in (lambda: packing("packed"), lambda: adapter("prefix"), lambda: parallel(Parallel(tp=2))):
+    for call in (lambda: packing("packed"), lambda: adapter("prefix")):
         with pytest.raises(PlanningError, match="ST380"):
             call()
 

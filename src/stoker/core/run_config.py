@@ -46,6 +46,11 @@ class Parallel:
         return self.dp_replicate * self.dp_shard
 
     @property
+    def shard_ranks(self) -> int:
+        """Ranks over which `zero_stage` shards: those of dp_shard and of cp, which see different tokens."""
+        return self.dp_shard * self.cp
+
+    @property
     def world_size(self) -> int:
         """GPUs."""
         return self.data_parallel * self.cp * self.tp * self.pp
@@ -58,7 +63,7 @@ class Parallel:
         sharded = {1: "zero1", 2: "zero2", 3: "fsdp"}[self.zero_stage]
         both = "hsdp" if self.zero_stage == 3 else f"{sharded}+ddp"
         name = {(True, False): "ddp", (False, True): sharded, (True, True): both}.get(
-            (self.dp_replicate > 1, self.dp_shard > 1), ""
+            (self.dp_replicate > 1, self.shard_ranks > 1), ""
         )
         context = "cp" if self.context == "ring" else "ulysses"
         axes = ((context, self.cp), ("tp", self.tp), ("pp", self.pp), ("vp", self.virtual_stages), ("ep", self.ep))

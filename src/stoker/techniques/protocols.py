@@ -199,7 +199,7 @@ class ParallelTechnique(Protocol):
     def attach(self, model: "torch.nn.Module", parallel: Parallel) -> "torch.nn.Module":
         """The model over the default process group. Comes after Precision.convert and before the optimizer.
 
-        Raises PlanningError ST381 where `can_run` is false.
+        Raises PlanningError ST382 where `can_run` is false.
         """
 
 

@@ -35,10 +35,19 @@ CODES: tuple[Code, ...] = (
         N_("Use run.loss: eager, chunked, liger or cce."),
     ),
     Code(
+        "ST382",
+        N_("planned, not run"),
+        N_(
+            "Tensor, context, expert and pipeline parallel, ZeRO 1 and 2, HSDP, DataParallel, layer splits and memory "
+            "tiers are priced, so that a plan can compare them; this version's engine builds none of them."
+        ),
+        N_("Pin dp_replicate (DDP) or dp_shard (FSDP) alone, and run.placement: hbm; or remove the pins."),
+    ),
+    Code(
         "ST580",
         N_("no 4-bit weights here"),
-        N_("qlora stores the frozen weights in 4 bits through bitsandbytes, which needs a CUDA GPU."),
-        N_("Install bitsandbytes on a machine with a GPU, or use tune.method: lora."),
+        N_("qlora stores the frozen weights in 4 bits through bitsandbytes, which is not installed."),
+        N_("Install bitsandbytes, or use tune.method: lora."),
     ),
     Code(
         "ST581",
