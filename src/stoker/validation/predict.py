@@ -16,19 +16,27 @@ from stoker.core.units import GB, GIB
 from stoker.estimators.memory import estimate_memory
 from stoker.estimators.scenario import Scenario
 from stoker.estimators.step_time import estimate_step
+from stoker.validation.totals import read_training, total_terms
 from stoker.validation.trial import NotScored, Trial
+from stoker.validation.wording import Gap
 
+_OVERHEAD_FRAC: Final = 0.1  # of a whole training: start, loading and saving, which tables seldom describe
 _WIDER_FRAC: Final = 0.25  # for each thing that had to be assumed: form of a GPU, kind of an adapter, a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """`expected`, `low`, `high` (5 % and 95 %) in the row's unit; terms in bytes or seconds, for explaining."""
+    """`expected`, `low`, `high` (5 % and 95 %) in the row's unit; terms in bytes or seconds, for explaining.
+
+    `step_s`: seconds of the whole optimizer step where time was predicted; `memory`: the estimate where memory was.
+    """
 
     expected: float
     low: float
     high: float
     fit_probability: float | None = None
+    step_s: float | None = None
+    memory: MemoryEstimate | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -49,6 +57,8 @@ def predict(trial: Trial) -> Prediction | NotScored:
         )
     if metric in ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s_per_gpu"):
         return _time(trial)
+    if metric == "seconds_total":
+        return _total(trial)
     return NotScored(measurement=trial.measurement, reason=f"metric {metric}: not predicted")
 
 
@@ -84,6 +94,7 @@ def _memory(trial: Trial) -> Prediction:
         low=value * low / wider,
         high=value * high * wider,
         fit_probability=_fit(estimate, trial),
+        memory=estimate,
         terms={name: float(term) for name, term in estimate.terms.items()},
     )
 
@@ -112,10 +123,43 @@ def _time(trial: Trial) -> Prediction:
     if measurement.metric == "step_time_s":
         share = 1.0 / scenario.config.gradient_accumulation_steps if "micro-batch" in _first(measurement.unit) else 1.0
         return Prediction(
-            expected=seconds * share, low=low_s * share, high=high_s * share, fit_probability=fits, terms=terms
+            expected=seconds * share,
+            low=low_s * share,
+            high=high_s * share,
+            fit_probability=fits,
+            step_s=seconds,
+            terms=terms,
         )
     work = work_per_gpu(scenario, in_tokens=measurement.metric.startswith("tokens"))
-    return Prediction(expected=work / seconds, low=work / high_s, high=work / low_s, fit_probability=fits, terms=terms)
+    return Prediction(
+        expected=work / seconds,
+        low=work / high_s,
+        high=work / low_s,
+        fit_probability=fits,
+        step_s=seconds,
+        terms=terms,
+    )
+
+
+def _total(trial: Trial) -> Prediction | NotScored:
+    scenario = trial.scenario
+    try:
+        training = read_training(trial.measurement, samples_per_step(scenario))
+    except Gap as gap:
+        return NotScored(measurement=trial.measurement, reason=str(gap))
+    step = estimate_step(scenario)
+    factor = scenario.stack.time_factor
+    micro = scenario.config.micro_batch_size * scenario.config.parallel.data_parallel
+    terms = total_terms(training, step.step_s * factor, step.micro_batch.forward.total_s * factor, micro)
+    seconds = sum(terms.values())
+    spread = time_spread(scenario) * _wider(trial) + _OVERHEAD_FRAC
+    return Prediction(
+        expected=seconds,
+        low=seconds / (1.0 + spread),
+        high=seconds * (1.0 + spread),
+        fit_probability=_fit(estimate_memory(scenario), trial),
+        terms=terms,
+    )
 
 
 def _first(unit: str) -> str:
@@ -131,10 +175,14 @@ def time_spread(scenario: Scenario) -> float:
 
 def work_per_gpu(scenario: Scenario, *, in_tokens: bool) -> float:
     """Samples (or tokens, padding left out) of one optimizer step, a GPU's share."""
-    config = scenario.config
-    samples = config.micro_batch_size * config.gradient_accumulation_steps * config.parallel.data_parallel
-    share = samples / config.parallel.world_size
+    share = samples_per_step(scenario) / scenario.config.parallel.world_size
     return share * scenario.lengths.mean if in_tokens else share
+
+
+def samples_per_step(scenario: Scenario) -> int:
+    """Samples of one optimizer step over all GPUs."""
+    config = scenario.config
+    return config.micro_batch_size * config.gradient_accumulation_steps * config.parallel.data_parallel
 
 
 def _wider(trial: Trial) -> float:

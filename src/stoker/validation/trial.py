@@ -71,10 +71,15 @@ class NotScored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A measurement as a scenario. `widened`: what was assumed, each of which widens the interval."""
+    """A measurement as a scenario: `model` by its hub id, `method` in our words.
+
+    `widened`: what was assumed, each of which widens the interval.
+    """
 
     measurement: Measurement
     scenario: Scenario
+    model: str
+    method: str
     widened: tuple[str, ...] = ()
 
 
@@ -129,7 +134,13 @@ def _trial(measurement: Measurement, efficiency: Efficiency, stack: Stack) -> Tr
         efficiency=efficiency,
         stack=stack,
     )
-    return Trial(measurement=measurement, scenario=scenario, widened=tuple(widened))
+    return Trial(
+        measurement=measurement,
+        scenario=scenario,
+        model=model.hub_id,
+        method=method.method,
+        widened=tuple(widened),
+    )
 
 
 def _num_gpus(measurement: Measurement) -> int:
