@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
+from stoker.catalogue.left_out import stack_without
 from stoker.catalogue.tables import read_rows
 from stoker.core.measurement import Measurement
 from stoker.core.stack import Stack
@@ -22,7 +23,7 @@ def find_stack(measurement: Measurement, *, unseen: Collection[str] = ()) -> Sta
     text = " ".join((measurement.method, measurement.precision, measurement.model, measurement.note)).casefold()
     for pattern, words, stack in _rows():
         if pattern == ANY:
-            return stack
+            return stack_without(stack, measurement.source) if measurement.source in unseen else stack
         if measurement.source not in unseen and pattern in source and all(word in text for word in words):
             return stack
     raise LookupError("stacks.csv lacks its last row")

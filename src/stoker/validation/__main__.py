@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stoker.catalogue.efficiency import load_efficiency
-from stoker.validation.run import Compared, compare, error_of, ratio_of
+from stoker.validation.run import Compared, compare, compare_left_out, error_of, ratio_of
 from stoker.validation.table import read_table
 
 _FILE = Path(__file__).resolve().parents[4] / "shared" / "data" / "validation" / "measured.csv"
@@ -29,8 +29,8 @@ def main() -> None:
     parser.add_argument("--left-out", action="store_true", help="no source's stack is known")
     arguments = parser.parse_args()
     rows = [row for row in read_table(arguments.file) if row.measurement is None or _wanted(arguments, row.measurement)]
-    unseen = {row.measurement.source for row in rows if row.measurement} if arguments.left_out else set()
-    found = compare(rows, replace(load_efficiency(), corrections=()), unseen=unseen)
+    efficiency = replace(load_efficiency(), corrections=())
+    found = compare_left_out(rows, efficiency) if arguments.left_out else compare(rows, efficiency)
     _print_groups(found)
     _print_reasons(found)
     scored = [one for one in found if error_of(one) is not None]

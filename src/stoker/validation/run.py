@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from stoker.catalogue.left_out import efficiency_without
 from stoker.core.efficiency import Efficiency
 from stoker.core.measurement import Measurement
 from stoker.validation.predict import Prediction, predict
@@ -27,6 +28,18 @@ class Compared:
 def compare(rows: Iterable[Row], efficiency: Efficiency, *, unseen: Collection[str] = ()) -> list[Compared]:
     """Each row with its prediction or the reason why it has none. `unseen`: sources whose stack is not looked up."""
     return [_compare(row, efficiency, unseen) for row in rows]
+
+
+def compare_left_out(rows: Iterable[Row], efficiency: Efficiency) -> list[Compared]:
+    """As `compare`, each source with its stack unknown and with the constants that were fitted without it."""
+    without: dict[str, Efficiency] = {}
+    found = []
+    for row in rows:
+        source = row.measurement.source if row.measurement else ""
+        if source not in without:
+            without[source] = efficiency_without(efficiency, source)
+        found.append(_compare(row, without[source], (source,)))
+    return found
 
 
 def _compare(row: Row, efficiency: Efficiency, unseen: Collection[str]) -> Compared:
