@@ -22,7 +22,11 @@ class Stack:
     `time_factor`: its step over what the formulas give; `time_spread_frac`: what that misses at 90 %, None: the
     hardware family's own. `traffic_frac`: element-wise bytes over an unfused eager loop's (fused norms, activations).
     `kbit_in_fp32`: over quantised weights everything but their products runs in fp32. `waits_for_data`: its figures
-    hold the loader's time (published speeds are of synthetic or cached data).
+    hold the loader's time (published speeds are of synthetic or cached data). `pads_by_batch`: without packing, a
+    micro-batch of random samples is padded to its own longest. `flash_always`: its fused attention also takes models
+    for which transformers knows only kernels that write the scores (ALiBi).
+    Memory: `holds_logits`: the model's output object, and with it the logits, lives through backward. `keeps_grads`:
+    gradients are zeroed, not dropped, between steps. `expandable_segments`: of torch's allocator.
     """
 
     name: str
@@ -44,6 +48,11 @@ class Stack:
     traffic_frac: float = 1.0
     kbit_in_fp32: bool = False
     waits_for_data: bool = False
+    pads_by_batch: bool = False
+    flash_always: bool = False
+    holds_logits: bool = True
+    keeps_grads: bool = False
+    expandable_segments: bool = False
     origin: str = ""
     date: str = ""
 

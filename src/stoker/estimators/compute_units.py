@@ -29,6 +29,7 @@ class UnitCosts:
     score_frac: float
     dequantise_frac: float
     half_span: float
+    scores: bool
 
     @classmethod
     def of(cls, scenario: Scenario, batch: Batch) -> "UnitCosts":
@@ -52,6 +53,7 @@ class UnitCosts:
             score_frac=constants["score_frac"],
             dequantise_frac=constants["dequantise_frac"],
             half_span=constants["half_span"] if device.kind != "cpu" else 0.0,
+            scores=scenario.config.attention == "eager" or not scenario.stack.flash_always,
         )
 
     def forward_s(self, unit: UnitSums) -> float:
@@ -66,10 +68,10 @@ class UnitCosts:
 
     def backward_s(self, unit: UnitSums) -> float:
         """One backward: gradients of inputs and of what learns."""
-        moved = self.backward * saved_bytes(unit, self.batch) + 2.0 * unit.dense_grad_bytes
+        moved = self.backward * self._saved_bytes(unit) + 2.0 * unit.dense_grad_bytes
         return (
             self._gradients_s(unit)
-            + self._attention_s(unit, 2.0 if unit.saved_bytes_per_key else _FLASH_BACKWARD)
+            + self._attention_s(unit, 2.0 if self._keeps_scores(unit) else _FLASH_BACKWARD)
             + self._adapters_s(unit, 2.0)
             + self._dequantise_s(unit)
             + moved / self.rates.memory
@@ -77,8 +79,17 @@ class UnitCosts:
 
     def elementwise_s(self, unit: UnitSums) -> float:
         """Everything but products and attention, forward: bytes of what is kept, and casts of weights."""
-        moved = self.forward * saved_bytes(unit, self.batch) + 3.0 * unit.cast_bytes
+        moved = self.forward * self._saved_bytes(unit) + 3.0 * unit.cast_bytes
         return moved / self.rates.memory
+
+    def _saved_bytes(self, unit: UnitSums) -> float:
+        kept = saved_bytes(unit, self.batch)
+        if unit.saved_bytes_per_key and not self.scores:
+            kept -= self.batch.tokens * unit.saved_bytes_per_key * self.batch.seq_len
+        return kept
+
+    def _keeps_scores(self, unit: UnitSums) -> bool:
+        return self.scores and unit.saved_bytes_per_key > 0.0
 
     def _products_s(self, unit: UnitSums) -> float:
         sums, rows = unit.products, self.batch.tokens
@@ -120,7 +131,7 @@ class UnitCosts:
             return 0.0
         flops = unit.attention.flops_per_token(self.batch.seq_len) * self.batch.tokens * times
         rates = self.wide or self.rates
-        if unit.saved_bytes_per_key:
+        if self._keeps_scores(unit):
             whole = 2.0 if unit.attention.causal else 1.0
             return flops * whole / (rates.matmul * self.score_frac)
         return flops * (1.0 + self.half_span / self.batch.seq_len) / rates.attention

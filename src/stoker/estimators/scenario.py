@@ -70,7 +70,10 @@ def mean_batch(scenario: Scenario) -> Batch:
     size = scenario.config.micro_batch_size
     if scenario.is_image:
         return _images(scenario, size)
-    tokens = packing(scenario.config.packing).mean_tokens(scenario.lengths, size, scenario.config.global_batch_size)
+    if scenario.stack.pads_by_batch:
+        tokens = size * scenario.lengths.expected_longest(size)
+    else:
+        tokens = packing(scenario.config.packing).mean_tokens(scenario.lengths, size, scenario.config.global_batch_size)
     return Batch(samples=size, tokens=tokens / scenario.ledger.token_shards, seq_len=tokens / size)
 
 
