@@ -7,6 +7,7 @@ import pytest
 from planning import LLAMA_8B, TINY, comments_job, lm_job, one_gpu, plan_of
 from stoker.catalogue.efficiency import load_efficiency
 from stoker.catalogue.gpus import find_device
+from stoker.catalogue.links import link_rates
 from stoker.core.hardware import Cluster
 from stoker.core.job import RunPins
 from stoker.estimators.comm import collective_time, link
@@ -23,13 +24,14 @@ def step_terms(gpu: str, **changes: object) -> dict[str, float]:
 
 
 def test_ring_all_reduce_moves_twice_the_share_of_an_all_gather() -> None:
-    """2 (n-1)/n against (n-1)/n of the bytes, and 2 (n-1) against n-1 rounds."""
+    """2 (n-1)/n against (n-1)/n of the bytes, and 2 (n-1) against n-1 rounds, besides the call itself."""
     cluster = Cluster(device=find_device("H100-SXM5-80GB"), num_gpus=8)
     alpha, beta = link(cluster, 8)
+    call = link_rates()["nvlink"].call_s
     reduce = Collective(operation="all_reduce", num_bytes=1e9, ranks=8, count=1, overlapped_frac=0.0)
     gather = replace(reduce, operation="all_gather")
-    assert collective_time(gather, cluster) == pytest.approx(7 * alpha + 1e9 * 7 / 8 / beta)
-    assert collective_time(reduce, cluster) == pytest.approx(2 * collective_time(gather, cluster))
+    assert collective_time(gather, cluster) == pytest.approx(call + 7 * alpha + 1e9 * 7 / 8 / beta)
+    assert collective_time(reduce, cluster) == pytest.approx(2 * collective_time(gather, cluster) - call)
     assert collective_time(replace(reduce, count=3), cluster) == pytest.approx(3 * collective_time(reduce, cluster))
     assert collective_time(replace(reduce, ranks=1), cluster) == 0.0
 
@@ -37,17 +39,19 @@ def test_ring_all_reduce_moves_twice_the_share_of_an_all_gather() -> None:
 def test_a_ring_over_nodes_is_as_fast_as_the_network_however_many_gpus_a_node_has() -> None:
     """Sixteen GPUs of two NVLink nodes are more than NVLink joins: between them lies the network, not PCIe."""
     device = find_device("H100-SXM5-80GB")
-    rates = [link(Cluster(device=device, num_gpus=n, nodes=2), n)[1] for n in (2, 4, 8, 16)]
-    assert rates[0] == rates[1] == rates[2] == rates[3]
+    sized = [Cluster(device=device, num_gpus=n, nodes=2, inter_node_bytes_per_s=50e9) for n in (2, 4, 8, 16)]
+    assert {link(cluster, cluster.num_gpus)[1] for cluster in sized} == {0.9 * 50e9}
 
 
 def test_nvlink_is_faster_than_pcie_and_the_network_is_slower_than_nvlink() -> None:
     nvlink = link(Cluster(device=find_device("H100-SXM5-80GB"), num_gpus=8), 8)
     pcie = link(Cluster(device=find_device("L4"), num_gpus=8), 8)
-    network = link(Cluster(device=find_device("H100-SXM5-80GB"), num_gpus=16, nodes=2), 16)
+    two_nodes = Cluster(device=find_device("H100-SXM5-80GB"), num_gpus=16, nodes=2, inter_node_bytes_per_s=50e9)
+    network = link(two_nodes, 16)
     assert nvlink[1] > 5 * pcie[1]
     assert network[1] < nvlink[1]
-    assert network[0] > nvlink[0]
+    one = Collective(operation="all_gather", num_bytes=1.0, ranks=16, count=1, overlapped_frac=0.0)
+    assert collective_time(one, two_nodes) > collective_time(replace(one, ranks=8), two_nodes)
 
 
 def test_compute_is_near_the_flop_count_over_the_reached_rate() -> None:

@@ -91,6 +91,7 @@ def _device(row: dict[str, str]) -> Device:
         note=row["note"],
         link_max_gpus=link.max_gpus,
         visible_source=Source(row["visible_source"]),
+        peer_to_peer=link.kind != "bounce",
         sources=tuple(row["source"].split(";")),
     )
 

@@ -19,6 +19,7 @@ class Device:
     `link_bytes_per_s`: GPU to GPU inside the node, one direction, per GPU; `pcie_bytes_per_s` to the host.
     `link_max_gpus`: how many GPUs that link joins (a bridge: 2 or 4; beyond, PCIe); None: any number.
     `visible_source`: whether the visible size was measured or follows from a rule.
+    `peer_to_peer`: whether GPUs reach each other's memory over PCIe (GeForce cards do not: bytes bounce off the host).
     """
 
     name: str
@@ -38,6 +39,7 @@ class Device:
     note: str = ""
     link_max_gpus: int | None = None
     visible_source: Source = Source.ASSUMED
+    peer_to_peer: bool = True
     source: Source = Source.VENDOR_SPEC
     sources: tuple[str, ...] = ()
 
@@ -57,12 +59,16 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """`num_gpus` devices in all, spread evenly over `nodes`."""
+    """`num_gpus` devices in all, spread evenly over `nodes`.
+
+    `inter_node_bytes_per_s`: out of one node, all its GPUs together, one direction; None: that of the vendor's own
+    machine with these GPUs (`catalogue/links.py`).
+    """
 
     device: Device
     num_gpus: int
     nodes: int = 1
-    inter_node_bytes_per_s: float = 50e9
+    inter_node_bytes_per_s: float | None = None
     host: Host = field(default_factory=Host)
 
     @property

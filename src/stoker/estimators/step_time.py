@@ -1,4 +1,4 @@
-"""Seconds of one optimizer step, by terms: compute, optimizer, exposed_comm, host_overhead, data_wait.
+"""Seconds of one optimizer step, by terms: compute, optimizer, exposed_comm, bubble, host_overhead, data_wait.
 
 The mean micro-batch times the number of micro-batches, the update, and the communication that compute does not hide.
 """
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log2
 
+from stoker.core.run_config import Parallel
 from stoker.estimators.comm import comm_time
 from stoker.estimators.compute import MicroBatchTime, micro_batch_time, optimizer_time
 from stoker.estimators.scenario import Scenario, mean_batch
@@ -27,19 +28,19 @@ def estimate_step(scenario: Scenario) -> StepTime:
     rounds = scenario.config.gradient_accumulation_steps
     micro = micro_batch_time(scenario, mean_batch(scenario))
     update = optimizer_time(scenario)
-    ranks = scenario.config.parallel.data_parallel
+    parallel = scenario.config.parallel
+    ranks = 1 if parallel.kind == "layer_split" else parallel.world_size
     late = constants["straggler_frac"] * log2(ranks) if ranks > 1 else 0.0
     device_s = rounds * micro.device_s
-    issue_s = rounds * micro.total_s + max(update.device_s, update.host_s)
+    issue_s = rounds * (micro.total_s + _one_lock_s(parallel, micro)) + max(update.device_s, update.host_s)
     comm = comm_time(scenario, rounds * micro.forward.total_s, rounds * micro.backward.total_s)
-    if ranks > 1:
-        comm += constants["host_s_per_parallel_step"]
+    hooks_s = constants["host_s_per_parallel_step"] if ranks > 1 else 0.0
     terms = {
         "compute": device_s,
         "optimizer": update.device_s,
-        "exposed_comm": comm + late * issue_s,
+        "exposed_comm": comm.exposed_s + late * issue_s + hooks_s,
         "exposed_transfer": 0.0,
-        "bubble": 0.0,
+        "bubble": comm.bubble_s,
         "host_overhead": issue_s - device_s - update.device_s + constants["host_s_per_step"],
     }
     busy = sum(terms.values())
@@ -47,6 +48,15 @@ def estimate_step(scenario: Scenario) -> StepTime:
     factor = scenario.correction.time_factor if scenario.correction else 1.0
     scaled = {name: seconds * factor for name, seconds in terms.items()}
     return StepTime(step_s=sum(scaled.values()), terms=scaled, micro_batch=micro)
+
+
+def _one_lock_s(parallel: Parallel, micro: MicroBatchTime) -> float:
+    """What DataParallel's threads lose: they launch the kernels of all replicas one after the other."""
+    if parallel.kind != "data_parallel":
+        return 0.0
+    replicas = parallel.dp_replicate
+    both = (micro.forward, micro.backward)
+    return sum(max(one.device_s, replicas * one.host_s) - one.total_s for one in both)
 
 
 def _loading_s(scenario: Scenario) -> float:
