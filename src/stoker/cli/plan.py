@@ -1,13 +1,17 @@
 """`stoker plan JOB`: does it fit, how long, how dear, on which GPU, how many. Exit 0 something fits, 3 nothing."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stoker.cli.console import notice, print_answer, print_json
 from stoker.cli.options import JobArgument, JsonOption, LangOption, SetOption
 from stoker.core.i18n import _
+
+if TYPE_CHECKING:
+    from stoker.core.explanation import Explanation
+    from stoker.core.plan import Plan
 
 EXIT_NOTHING_FITS = 3
 
@@ -19,7 +23,10 @@ def plan(
         Path | None, typer.Option("--out", "-o", help=_("also write the plan to this file"), show_default=False)
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help=_("every candidate and every rejection"))] = False,
-    explain: Annotated[bool, typer.Option("--explain", help=_("every term of memory, time and cost"))] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help=_("every term with formula, inputs and source; what would make it smaller")),
+    ] = False,
     as_json: JsonOption = False,
     lang: LangOption = "",
 ) -> None:
@@ -28,14 +35,23 @@ def plan(
     from stoker.planner.gather import plan_job
 
     result = plan_job(read_job(job, overrides))
+    explanation = _explanation(result) if explain else None
     if out is not None:
         write_plan(result, out)
         notice(_("plan written to {path}").format(path=out))
     if as_json:
-        print_json(plan_to_json(result))
+        document = plan_to_json(result)
+        print_json({**document, "explain": explanation} if explain else document)
     else:
         from stoker.report.plan_text import plan_text
 
-        print_answer(plan_text(result, show_all=show_all, explain=explain))
+        print_answer(plan_text(result, show_all=show_all, explanation=explanation))
     if result.pick is None:
         raise typer.Exit(EXIT_NOTHING_FITS)
+
+
+def _explanation(result: "Plan") -> "Explanation | None":
+    from stoker.catalogue.efficiency import load_efficiency
+    from stoker.planner.breakdown import explain_plan
+
+    return explain_plan(result, load_efficiency())

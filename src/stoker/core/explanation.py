@@ -68,7 +68,7 @@ class Explanation:
     """All of one candidate. `memory`, `phases`, `step` and `total` hold every term of its estimates, zeros left out.
 
     `levers`: the largest first. `mfu_frac`: model FLOP/s over the dense peak, None with `mfu_note` where it is no
-    figure. `sources`: the source of memory and time as a whole.
+    figure. `sources`: the source of memory and time as a whole. `notes`: one sentence each on what is worth knowing.
     """
 
     rank: int
@@ -83,3 +83,4 @@ class Explanation:
     peak_flops_per_s: float = 0.0
     peak_name: str = ""
     sources: Mapping[str, Source] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.core.estimate import CostEstimate, MemoryEstimate, TimeEstimate
+from stoker.core.explanation import Lever
 from stoker.core.hardware import Cluster
 from stoker.core.job import Job
 from stoker.core.profile import DataProfile
@@ -64,7 +65,8 @@ class Plan:
     """The answer of `stoker plan`. `pick` and `runner_up` are ranks in `candidates`; None when nothing fits.
 
     `notes`: one line each on what could not be looked up or was assumed. `summary`: the pick in one sentence.
-    `model_family`: the catalogue's family of the model, by which own runs correct later plans.
+    `model_family`: the catalogue's family of the model, by which own runs correct later plans. `levers`: where nothing
+    fits, what would make `levers_for` (the cluster that comes nearest) fit.
     """
 
     job: Job
@@ -84,6 +86,8 @@ class Plan:
     usd_krw: float | None = None
     usd_krw_date: str | None = None
     model_family: str = ""
+    levers: tuple[Lever, ...] = ()
+    levers_for: str = ""
     schema_version: int = PLAN_SCHEMA_VERSION
 
     def candidate(self, rank: int | None) -> Candidate | None:

@@ -13,6 +13,7 @@ from typing import Any
 from stoker.core.codec import decode, dumps, encode, loads
 from stoker.core.errors import PlanningError
 from stoker.core.estimate import CostEstimate, MemoryEstimate, TimeEstimate
+from stoker.core.explanation import Lever
 from stoker.core.hardware import Cluster
 from stoker.core.i18n import _
 from stoker.core.job import Job
@@ -43,6 +44,8 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "candidates": [_candidate_to_json(candidate) for candidate in plan.candidates],
         "rejected": encode(plan.rejected),
         "offers_snapshot": {"date": plan.offers_date, "age_days": plan.offers_age_days},
+        "levers": encode(plan.levers),
+        "levers_for": plan.levers_for,
         "notes": list(plan.notes),
         "model": encode(plan.model),
         "profile": encode(plan.profile),
@@ -64,6 +67,8 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
             candidates=tuple(_candidate_from_json(row, f"candidates[{i}]") for i, row in enumerate(data["candidates"])),
             rejected=tuple(decode(Rejection, row, f"rejected[{i}]") for i, row in enumerate(data["rejected"])),
             notes=tuple(str(note) for note in data["notes"]),
+            levers=tuple(decode(Lever, row, f"levers[{i}]") for i, row in enumerate(data.get("levers", ()))),
+            levers_for=str(data.get("levers_for", "")),
             offers_date=prices["date"],
             offers_age_days=prices["age_days"],
             **{name: data[name] for name in _SAME},

@@ -31,6 +31,7 @@ from stoker.planner.explain import (
     what_would_fit,
     with_reasons,
 )
+from stoker.planner.levers import find_levers
 from stoker.planner.rank import is_sure, rank
 from stoker.planner.space import clusters
 
@@ -58,7 +59,7 @@ def make_plan(
     wanted = clusters(job, here)
     if snapshot is not None and here is None:
         _check_names(snapshot, job)
-    found, rejected = _evaluate(evaluator, wanted, here, None if here else snapshot, today)
+    found, rejected, nearest = _evaluate(evaluator, wanted, here, None if here else snapshot, today)
     ranked = rank(job, found)
     kept = [c for c in ranked if c.fits and reject_after(job, c) is None]
     pick = next((c for c in kept if is_sure(c)), kept[0] if kept else None)
@@ -66,6 +67,7 @@ def make_plan(
     explained = with_reasons(job, ranked, pick)
     picked = next((c for c in explained if pick is not None and c.rank == pick.rank), None)
     scaling = scaling_note(explained, picked)
+    lost = nearest if nearest is not None and not any(c.fits for c in found) else None
     usd_krw = snapshot.usd_krw if snapshot is not None else None
     ledger = evaluator.scenario(explained[0].cluster, explained[0].run_config).ledger if explained else None
     return Plan(
@@ -87,6 +89,8 @@ def make_plan(
         offers_age_days=_age_days(snapshot.date, today) if snapshot is not None and here is None else None,
         usd_krw=usd_krw,
         model_family=arch.family,
+        levers=find_levers(evaluator, lost) if lost is not None else (),
+        levers_for=f"{lost.cluster.label} {lost.run_config.label}" if lost is not None else "",
         usd_krw_date=snapshot.usd_krw_date if snapshot is not None else None,
     )
 
@@ -104,10 +108,11 @@ def _evaluate(
     here: Cluster | None,
     snapshot: OffersSnapshot | None,
     today: datetime.date,
-) -> tuple[list[Candidate], list[Rejection]]:
-    """Candidates that fit (or the only one), and rejections; a late or dear candidate is both."""
+) -> tuple[list[Candidate], list[Rejection], Candidate | None]:
+    """Candidates that fit (or the only one), rejections (a late or dear candidate is both), the nearest that fails."""
     found: list[Candidate] = []
     rejected: list[Rejection] = []
+    nearest: Candidate | None = None
     remedies: dict[str, str] = {}
     for cluster in wanted:
         problem = reject_before(evaluator.job, cluster, here)
@@ -123,10 +128,17 @@ def _evaluate(
             if name not in remedies:
                 remedies[name] = what_would_fit(evaluator, cluster.device)
             rejected.append(memory_rejection(candidate, remedies[name]))
+            if nearest is None or _need(candidate) < _need(nearest):
+                nearest = candidate
             if len(wanted) > 1:
                 continue
         found.append(candidate)
-    return found, rejected
+    return found, rejected, nearest
+
+
+def _need(candidate: Candidate) -> float:
+    """Memory needed over memory there."""
+    return candidate.memory.expected_bytes / max(candidate.memory.visible_bytes, 1)
 
 
 def _beyond_goal(job: Job, found: Sequence[Candidate]) -> list[Rejection]:

@@ -11,7 +11,7 @@ from stoker.core.plan import Candidate, Plan
 from stoker.core.utilisation import share_of_peak
 from stoker.estimators.utilisation import peak_of
 from stoker.planner.evaluate import Evaluator
-from stoker.planner.levers import find_levers
+from stoker.planner.levers import adapter_note, find_levers
 from stoker.planner.terms import memory_terms, phase_terms
 from stoker.planner.time_terms import step_terms, total_terms
 
@@ -43,6 +43,7 @@ def explain_candidate(evaluator: Evaluator, candidate: Candidate) -> Explanation
         model_flops_per_step=time.model_flops,
         peak_flops_per_s=peak,
         peak_name=peak_name,
+        notes=tuple(note for note in (adapter_note(evaluator, candidate),) if note),
         sources={"memory": memory.source, "time": time.source},
     )
 

@@ -15,6 +15,7 @@ from stoker.core.i18n import _
 from stoker.core.job import Job
 from stoker.core.plan import Candidate
 from stoker.core.run_config import Parallel, RunConfig
+from stoker.core.units import GB
 from stoker.estimators.memory import estimate_memory
 from stoker.estimators.scenario import Scenario
 from stoker.estimators.step_time import estimate_step
@@ -67,6 +68,26 @@ def find_levers(evaluator: Evaluator, candidate: Candidate, *, shown: int = _SHO
     if fitting:
         return tuple(sorted(best.values(), key=lambda lever: -lever.saved_bytes))[:shown]
     return tuple(sorted(best.values(), key=lambda lever: _order(lever, fitting=False)))[:shown]
+
+
+def adapter_note(evaluator: Evaluator, candidate: Candidate) -> str:
+    """That LoRA is worse here, where it needs more memory than full tuning (case 3); else empty."""
+    job, config, cluster = evaluator.job, candidate.run_config, candidate.cluster
+    if job.tune.method not in ("full", "lora", "dora"):
+        return ""
+    adapter = "lora" if job.tune.method == "full" else job.tune.method
+    needed = []
+    for method in (adapter, "full"):
+        tuned = job if method == job.tune.method else replace(job, tune=replace(job.tune, method=cast(Any, method)))
+        try:
+            needed.append(estimate_memory(_plain_scenario(evaluator, tuned, config, cluster)).expected_bytes)
+        except (StokerError, LookupError, ValueError):
+            return ""
+    if needed[0] <= needed[1]:
+        return ""
+    return _("{method} is worse here: {more:.2f} GB with it, {less:.2f} GB with full tuning").format(
+        method=adapter, more=needed[0] / GB, less=needed[1] / GB
+    )
 
 
 def _order(lever: Lever, *, fitting: bool) -> tuple[float, ...]:

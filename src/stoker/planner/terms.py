@@ -44,7 +44,7 @@ def memory_terms(scenario: Scenario, memory: MemoryEstimate) -> tuple[ExplainedT
         ),
         "logits": ("rows V B", _("rows times outputs times bytes of all copies alive in the loss"), _logits),
         "temp_buffers": (
-            "casts + max(unit - logits, 0) + workspace",
+            "casts + unit + workspace",
             _("casts, what one unit's backward needs beyond the loss, and the matrix library's workspace"),
             _temporary,
         ),
@@ -202,13 +202,15 @@ def _logits(scenario: Scenario, memory: MemoryEstimate) -> _Inputs:
     )
 
 
-def _temporary(scenario: Scenario, _memory: MemoryEstimate) -> _Inputs:
+def _temporary(scenario: Scenario, memory: MemoryEstimate) -> _Inputs:
     outside = scenario.efficiency.framework(scenario.cluster.device)
     casts = sum(unit.repeats * unit.cast_bytes for unit in scenario.sums.units)
+    factor = memory.correction_factor or 1.0
+    unit = memory.terms["temp_buffers"] / factor - casts - outside.workspace_bytes
     return (
         given("casts", _("narrow copies of weights under autocast"), casts, "bytes"),
+        given("unit", _("one unit's backward or the update, beyond the loss"), max(unit, 0.0), "bytes"),
         given("workspace", _("the matrix library's workspace"), outside.workspace_bytes, "bytes", outside.source),
-        given("update", _("transient of an optimizer step"), scenario.sums.step_temp_bytes, "bytes"),
     )
 
 

@@ -4,10 +4,11 @@ Every number comes from the plan; this file only chooses what to show and in whi
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from stoker.core.estimate import CostEstimate, Source
+from stoker.core.explanation import Explanation
 from stoker.core.human import (
     format_bytes,
     format_count,
@@ -82,17 +83,19 @@ def source_name(source: str) -> str:
     return _(SOURCE_NAMES[source]) if source in SOURCE_NAMES else source
 
 
-def plan_text(plan: Plan, show_all: bool = False, explain: bool = False) -> str:
-    """The whole answer of `stoker plan`. `show_all`: every candidate and rejection; `explain`: every term."""
+def plan_text(plan: Plan, show_all: bool = False, explanation: Explanation | None = None) -> str:
+    """The whole answer of `stoker plan`. `show_all`: every candidate and rejection; `explanation`: every term."""
+    from stoker.report.explain_text import explanation_text, levers_text
+
     parts = [_head(plan), _candidates(plan, show_all), _sentences(plan)]
     picked = plan.picked or (plan.candidates[0] if len(plan.candidates) == 1 else None)
     if picked is not None:
         parts.append(candidate_detail(plan, picked))
-        if explain:
-            parts.append(_terms(plan, picked))
-            other = plan.candidate(plan.runner_up)
-            if other is not None:
-                parts.append(_terms(plan, other))
+    if explanation is not None:
+        parts.append(explanation_text(explanation))
+        parts.append(_cost_lines(plan, picked))
+    elif plan.levers:
+        parts.append(levers_text(plan.levers, _("the way out, for {cluster}:").format(cluster=plan.levers_for)))
     parts += [_rejections(plan.rejected, show_all), _notes(plan)]
     return "\n\n".join(part for part in parts if part)
 
@@ -252,25 +255,12 @@ def candidate_detail(plan: Plan, candidate: Candidate) -> str:
     return title + "\n" + render_pairs(pairs, indent="  ")
 
 
-def _terms(plan: Plan, candidate: Candidate) -> str:
-    """Every term of one candidate's memory, step, total and cost."""
-    blocks = [f"#{candidate.rank} {candidate.cluster.label}"]
-    for title, terms, show in (
-        (_("memory per GPU"), candidate.memory.terms, format_bytes),
-        (_("memory by phase"), candidate.memory.phases, format_bytes),
-        (_("one step"), candidate.time.step_terms, format_duration),
-        (_("whole run"), candidate.time.total_terms, format_duration),
-        (_("cost"), candidate.cost.lines if candidate.cost else {}, lambda usd: _money(plan, usd)),
-    ):
-        rows = _term_rows(terms, show)
-        if rows:
-            blocks.append(render_table([Column(title), Column(_("amount"), "right")], rows, indent="  "))
-    return "\n\n".join(blocks)
-
-
-def _term_rows(terms: Mapping[str, float], show: object) -> list[list[str]]:
-    assert callable(show)
-    return [[term_name(name), str(show(value))] for name, value in terms.items() if value]
+def _cost_lines(plan: Plan, candidate: Candidate | None) -> str:
+    """Every line of the pick's cost."""
+    if candidate is None or candidate.cost is None:
+        return ""
+    rows = [[term_name(name), _money(plan, usd)] for name, usd in candidate.cost.lines.items() if usd]
+    return render_table([Column(_("cost")), Column(_("amount"), "right")], rows) if rows else ""
 
 
 def _rejections(rejected: Iterable[Rejection], show_all: bool) -> str:
