@@ -101,7 +101,8 @@ def is_row(group: ModuleGroup, linear: Linear) -> bool:
 
 
 def _width(group: ModuleGroup) -> float:
-    return group.input_elements
+    """The block's width: what its first matrix reads. `input_elements` is no measure, autocast and ranks change it."""
+    return group.linears[0].in_features if group.linears else group.input_elements
 
 
 def _cut(group: ModuleGroup, ranks: int, *, spread: bool) -> ModuleGroup:
