@@ -83,6 +83,25 @@ def test_on_a_cpu_the_process_is_compared(tmp_path: Path) -> None:
     assert {c.name for c in summary.comparisons}.isdisjoint({"peak_allocated", "peak_reserved"})
 
 
+def counted(tmp_path: Path, model_flops: float) -> RunSummary:
+    """A run of steps of 0.25 s (planned: 0.2 s) on an L4 of 121 TFLOP/s, whose model takes `model_flops` a step."""
+    chosen = plan().candidates[0]
+    here = plan(candidates=(replace(chosen, time=replace(chosen.time, model_flops=model_flops)),), runner_up=None)
+    lines = [("step", step(i, 0.25)) for i in (1, 2)]
+    return summarise(read_record(write_record(tmp_path / "r", lines, end={"status": "finished"}, of_plan=here)))
+
+
+def test_case_37_mfu_is_of_the_dense_peak_of_what_ran(tmp_path: Path) -> None:
+    predicted, measured = comparison(counted(tmp_path, 0.1 * 121e12), "mfu")
+    assert (predicted, measured) == (pytest.approx(0.5), pytest.approx(0.4))
+
+
+def test_case_37_more_than_the_peak_is_a_note_and_no_figure(tmp_path: Path) -> None:
+    summary = counted(tmp_path, 0.3 * 121e12)
+    assert [c for c in summary.comparisons if c.name == "mfu"] == []
+    assert any("no MFU" in note and "120%" in note for note in summary.notes)
+
+
 def test_the_text_holds_every_part(summary: RunSummary) -> None:
     text = as_text(one_run(summary))
     for part in (

@@ -39,6 +39,7 @@ QUANTITY_NAMES: Final[dict[str, str]] = {
     "peak_allocated": N_("peak memory, allocated"),
     "peak_reserved": N_("peak memory, reserved"),
     "peak_process": N_("peak memory, process"),
+    "mfu": N_("MFU, of the dense peak"),
     "step": N_("step time"),
     "total": N_("total time"),
     "cost": N_("cost"),

@@ -12,6 +12,7 @@ from stoker.core.comparison import Comparison
 from stoker.core.estimate import Source
 from stoker.core.plan import Candidate
 from stoker.core.record import EvalLine, RunRecord, StepLine
+from stoker.core.utilisation import share_of_peak
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +121,7 @@ def compare(record: RunRecord, measured: Measured, candidate: Candidate | None) 
             source=time.source,
         ),
     ]
+    rows += _compare_mfu(measured, candidate)
     if cost is not None:
         rows.append(
             Comparison(
@@ -170,6 +172,37 @@ def _compare_memory(measured: Measured, candidate: Candidate) -> tuple[Compariso
         source=memory.source,
     )
     return allocated, reserved
+
+
+def _compare_mfu(measured: Measured, candidate: Candidate) -> list[Comparison]:
+    """Share of the dense peak of the device and format that ran; none where a plan does not count FLOPs.
+
+    A share above one is no figure, so it is left out here and told as a note (`mfu_problem`).
+    """
+    time = candidate.time
+    if not time.model_flops or candidate.cluster.device.kind == "cpu":  # a CPU's peak is itself a measurement
+        return []
+    shares = [_mfu(candidate, step_s)[0] for step_s in (time.step_s, measured.step_s)]
+    if shares[0] is None:
+        return []
+    row = Comparison(
+        name="mfu", unit="frac", predicted=shares[0], low=None, high=None, measured=shares[1], source=time.source
+    )
+    return [row]
+
+
+def mfu_problem(measured: Measured, candidate: Candidate | None) -> str:
+    """Why the measured step gives no MFU: more than the peak cannot be (case 37). Empty where it is a figure."""
+    if candidate is None or not candidate.time.model_flops or candidate.cluster.device.kind == "cpu":
+        return ""
+    return _mfu(candidate, measured.step_s)[1]
+
+
+def _mfu(candidate: Candidate, step_s: float | None) -> tuple[float | None, str]:
+    if not step_s:
+        return None, ""
+    dtype = candidate.run_config.precision.partition("_")[0]
+    return share_of_peak(candidate.time.model_flops / step_s, candidate.cluster.device, dtype)
 
 
 def _spread(expected: float, edge: float) -> float:

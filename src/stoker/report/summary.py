@@ -9,7 +9,7 @@ from stoker.core.i18n import _
 from stoker.core.plan import Candidate, Plan
 from stoker.core.plan_io import plan_from_json
 from stoker.core.record import RunRecord
-from stoker.report.measured import Measured, best_eval, compare, measure
+from stoker.report.measured import Measured, best_eval, compare, measure, mfu_problem
 
 
 def plan_of(record: RunRecord) -> Plan | None:
@@ -43,7 +43,7 @@ def summarise(record: RunRecord, *, elsewhere: Sequence[Elsewhere] = (), notes: 
         comparisons=compare(record, measured, candidate),
         metrics=final_metrics(record),
         elsewhere=tuple(elsewhere),
-        notes=(*_own_notes(record, plan, measured), *notes),
+        notes=(*_own_notes(record, plan, measured), *_mfu_note(measured, candidate), *notes),
         plan=plan,
         candidate=candidate,
     )
@@ -82,6 +82,11 @@ def _numbers(values: Any) -> dict[str, float]:
     if not isinstance(values, dict):
         return {}
     return {str(k): float(v) for k, v in values.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+
+
+def _mfu_note(measured: Measured, candidate: Candidate | None) -> list[str]:
+    problem = mfu_problem(measured, candidate)
+    return [_("no MFU: {problem}").format(problem=problem)] if problem else []
 
 
 def _own_notes(record: RunRecord, plan: Plan | None, measured: Measured) -> list[str]:
