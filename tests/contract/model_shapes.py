@@ -23,6 +23,8 @@ _DECODER = {**_TEXT, **_IDS, "hidden_size": 64, "intermediate_size": 160, "max_p
 _GQA = {**_DECODER, "num_key_value_heads": 2}
 _ENCODER = {**_TEXT, "hidden_size": 64, "intermediate_size": 128, "max_position_embeddings": 128}
 _EXPERTS = {"num_experts_per_tok": 2, "head_dim": 16}
+_LATENT = {"q_lora_rank": 32, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
+           "n_routed_experts": 8, "moe_intermediate_size": 48, "first_k_dense_replace": 1}  # fmt: skip
 _CONVNEXT = {"hidden_sizes": [16, 32, 64], "depths": [2, 2, 3], "num_stages": 3, "image_size": 64}
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -44,6 +46,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     "qwen2": _GQA,
     "qwen3": {**_GQA, "head_dim": 32},
     "qwen3_moe": {**_GQA, **_EXPERTS, "moe_intermediate_size": 48, "num_experts": 8, "mlp_only_layers": [1]},
+    "qwen2_moe": {**_GQA, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "num_experts": 8,
+                  "shared_expert_intermediate_size": 96},
+    "deepseek_v3": {**_DECODER, **_LATENT, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1},
+    "deepseek_v2": {**_DECODER, **_LATENT, "num_experts_per_tok": 2, "q_lora_rank": None},
+    "glm4_moe": {**_GQA, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "n_routed_experts": 8, "head_dim": 16,
+                 "attention_bias": True, "use_qk_norm": True},
     "mixtral": {**_GQA, **_EXPERTS, "num_local_experts": 4},
     "gemma": {**_GQA, "head_dim": 16},
     "gemma2": {**_GQA, "head_dim": 16, "sliding_window": 32},
@@ -53,7 +61,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     "gpt_oss": {**_GQA, **_EXPERTS, "num_local_experts": 4, "intermediate_size": 96, "sliding_window": 32},
     "exaone4": {**_GQA, "sliding_window": 128},
     "olmo2": {**_GQA, "num_key_value_heads": 4},
+    "glm": {**_GQA, "head_dim": 16},
     "glm4": {**_GQA, "head_dim": 16},
+    "opt": {**_TEXT, **_IDS, "hidden_size": 64, "ffn_dim": 128, "max_position_embeddings": 128},
+    "gptj": {"vocab_size": 128, "n_embd": 64, "n_layer": 4, "n_head": 4, "n_positions": 128, "rotary_dim": 8, **_IDS,
+             "pad_token_id": 0},
+    "nemotron": _GQA,
     "gpt2": {"vocab_size": 128, "n_embd": 64, "n_layer": 4, "n_head": 4, "n_positions": 128, **_IDS, "pad_token_id": 0},
     "gpt_neox": _DECODER,
     "stablelm": {**_DECODER, "num_key_value_heads": 4},
@@ -78,6 +91,7 @@ HIDDEN_DROPOUT = {
     "deberta-v2": ("hidden_dropout_prob", "attention_probs_dropout_prob"),
     "distilbert": ("dropout",),
     "gpt2": ("resid_pdrop", "embd_pdrop"),
+    "opt": ("dropout",),
 }
 ATTENTION_DROPOUT = {
     "bert": "attention_probs_dropout_prob",

@@ -1,6 +1,6 @@
-"""Mixture-of-experts decoders: Qwen3-MoE and Mixtral. All experts are held, num_experts_per_tok compute a token.
+"""Mixture-of-experts decoders: Qwen2-MoE, Qwen3-MoE and Mixtral. All experts are held, some compute each token.
 
-Source of shapes: modeling_qwen3_moe.py and modeling_mixtral.py of transformers.
+Source of shapes: modeling_qwen3_moe.py, modeling_qwen2_moe.py and modeling_mixtral.py of transformers.
 """
 
 from stoker.catalogue.models.family import Family, Shape, Target
@@ -12,20 +12,26 @@ from stoker.catalogue.models.parts.decoder import (
     pre_norm_block,
     separate_attention,
 )
-from stoker.catalogue.models.parts.mlp import experts_mlp, gated_mlp, router
+from stoker.catalogue.models.parts.mlp import experts_mlp, gated_mlp, router, shared_mlp
 from stoker.catalogue.models.parts.norm import rms_norm
-from stoker.catalogue.models.parts.part import Part
+from stoker.catalogue.models.parts.part import Part, dense, keeps, kernels
 from stoker.core.i18n import _
+
+_QWEN = ("qwen3_moe", "qwen2_moe")
 
 
 def build(config: ConfigReader, target: Target) -> Shape:
     """Groups of a Qwen3-MoE or Mixtral config."""
     hidden = config.size("hidden_size")
     heads = grouped_heads(config, dropout=config.frac("attention_dropout"))
-    is_qwen = config.model_type == "qwen3_moe"
+    is_qwen = config.model_type in _QWEN
     bias = config.flag("attention_bias")
     attention = separate_attention(
-        heads, hidden, qkv_bias=bias, output_bias=bias, head_norm="llama" if is_qwen else None
+        heads,
+        hidden,
+        qkv_bias=bias or config.flag("qkv_bias"),
+        output_bias=bias,
+        head_norm="llama" if config.model_type == "qwen3_moe" else None,
     )
     window = config.optional_size("sliding_window", most=10**8)
     if is_qwen and not config.flag("use_sliding_window"):
@@ -45,10 +51,15 @@ def build(config: ConfigReader, target: Target) -> Shape:
 def _experts(config: ConfigReader) -> Part:
     hidden = config.size("hidden_size")
     num_experts, top_k = expert_counts(config)
-    inner = config.size("moe_intermediate_size" if config.model_type == "qwen3_moe" else "intermediate_size")
-    return router(hidden, num_experts, top_k) + experts_mlp(
-        hidden, inner, num_experts=num_experts, top_k=top_k, kind=config.text("hidden_act")
+    kind = config.text("hidden_act")
+    inner = config.size("moe_intermediate_size" if config.model_type in _QWEN else "intermediate_size")
+    part = router(hidden, num_experts, top_k) + experts_mlp(
+        hidden, inner, num_experts=num_experts, top_k=top_k, kind=kind
     )
+    if config.model_type == "qwen2_moe":  # one more expert for every token, behind a gate of its own
+        part += shared_mlp(hidden, config.size("shared_expert_intermediate_size"), kind, name="shared_expert")
+        part += dense("shared_expert_gate", hidden, 1) + keeps("shared_expert.output", "other", hidden) + kernels(3)
+    return part
 
 
 def expert_counts(config: ConfigReader) -> tuple[int, int]:
@@ -92,6 +103,27 @@ FAMILY = Family(
             "moe_intermediate_size": 768,
             "num_experts_per_tok": 8,
             "num_experts": 128,
+            "mlp_only_layers": None,
+        },
+        "qwen2_moe": {
+            "vocab_size": 151936,
+            "hidden_size": 2048,
+            "intermediate_size": 5632,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 16,
+            "hidden_act": "silu",
+            "max_position_embeddings": 32768,
+            "tie_word_embeddings": False,
+            "qkv_bias": True,
+            "use_sliding_window": False,
+            "sliding_window": 4096,
+            "attention_dropout": 0.0,
+            "decoder_sparse_step": 1,
+            "moe_intermediate_size": 1408,
+            "shared_expert_intermediate_size": 5632,
+            "num_experts_per_tok": 4,
+            "num_experts": 60,
             "mlp_only_layers": None,
         },
         "mixtral": {

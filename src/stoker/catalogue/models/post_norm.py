@@ -1,6 +1,7 @@
-"""Decoders that norm after each half: EXAONE 4 and OLMo 2 (no norm before), GLM-4 (before and after).
+"""Decoders that norm after each half: EXAONE 4 and OLMo 2 (no norm before), GLM-4 0414 (before and after); GLM-4 and
+ChatGLM, the same block with norms only before.
 
-Source of shapes: modeling_exaone4.py, modeling_olmo2.py, modeling_glm4.py of transformers.
+Source of shapes: modeling_exaone4.py, modeling_olmo2.py, modeling_glm.py, modeling_glm4.py of transformers.
 """
 
 from stoker.catalogue.models.family import Family, Shape, Target
@@ -22,7 +23,7 @@ def build(config: ConfigReader, target: Target) -> Shape:
     """Groups of an EXAONE 4, OLMo 2 or GLM-4 config."""
     hidden = config.size("hidden_size")
     heads = grouped_heads(config, dropout=config.frac("attention_dropout"))
-    block = _glm4_block(config) if config.model_type == "glm4" else _post_norm_block(config)
+    block = _glm4_block(config) if config.model_type.startswith("glm") else _post_norm_block(config)
     layers = layer_groups(heads, _windows(config), lambda _window: block, hidden)
     return decoder_shape(config, target, layers=layers, final_norm=rms_norm("norm", hidden))
 
@@ -52,8 +53,10 @@ def _glm4_block(config: ConfigReader) -> Part:
     mlp = fused_gated_mlp(
         ("gate_up_proj", "down_proj"), hidden, config.size("intermediate_size"), config.text("hidden_act")
     )
-    after = rms_norm("post_self_attn_layernorm", hidden) + rms_norm("post_mlp_layernorm", hidden)
-    return pre_norm_block(hidden, attention, mlp) + after
+    block = pre_norm_block(hidden, attention, mlp)
+    if config.model_type == "glm4":
+        block += rms_norm("post_self_attn_layernorm", hidden) + rms_norm("post_mlp_layernorm", hidden)
+    return block
 
 
 def _windows(config: ConfigReader) -> list[int | None]:
@@ -64,6 +67,21 @@ def _windows(config: ConfigReader) -> list[int | None]:
     every = len(pattern) if isinstance(pattern, str) else config.optional_size("sliding_window_pattern")
     return layer_windows(config, window, every=every)
 
+
+_GLM = {
+    "vocab_size": 151552,
+    "hidden_size": 4096,
+    "intermediate_size": 13696,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+    "attention_bias": True,
+    "attention_dropout": 0.0,
+}
 
 _COMMON = {
     "vocab_size": 102400,
@@ -91,16 +109,8 @@ FAMILY = Family(
             "num_key_value_heads": None,
             "attention_bias": False,
         },
-        "glm4": {
-            **_COMMON,
-            "vocab_size": 151552,
-            "intermediate_size": 13696,
-            "num_hidden_layers": 40,
-            "num_key_value_heads": 2,
-            "head_dim": 128,
-            "max_position_embeddings": 131072,
-            "attention_bias": True,
-        },
+        "glm": _GLM,
+        "glm4": _GLM,
     },
     build=build,
 )

@@ -20,7 +20,7 @@ _KEPT: Final[dict[str, int]] = {
     "tanh": 0,
     "sigmoid": 0,
     "mish": 1,
-    "relu2": 2,
+    "relu2": 1,
 }
 _LAUNCHES: Final[dict[str, int]] = {"gelu_new": 8, "gelu_fast": 9, "gelu_python": 5, "quick_gelu": 3, "relu2": 2}
 
@@ -116,4 +116,29 @@ def router(width: int, num_experts: int, top_k: int, *, bias: bool = False, soft
         + keeps("router.softmax", "other", routed, bytes_per_element=FP32_BYTES)
         + keeps("router.top_k", "other", 4 * top_k, bytes_per_element=8.0)
         + kernels(6)
+    )
+
+
+def sigmoid_router(width: int, num_experts: int, top_k: int) -> Part:
+    """DeepSeek's router: scores of all experts by a sigmoid in fp32 from an fp32 input, a bias only to choose."""
+    return (
+        weights(width * num_experts)
+        + Part(flops=2.0 * width * num_experts)
+        + keeps_input(width, "router")
+        + keeps("router.cast", "other", width, bytes_per_element=FP32_BYTES, only_below_fp32=True)
+        + keeps("router.sigmoid", "other", num_experts, bytes_per_element=FP32_BYTES)
+        + keeps("router.top_k", "other", 4 * top_k, bytes_per_element=8.0)
+        + kernels(20)
+    )
+
+
+def shared_mlp(width: int, inner: int, kind: str, *, name: str = "shared_experts") -> Part:
+    """The experts that every token passes through, as one gated layer on the block's input, which the router keeps."""
+    return (
+        dense(f"{name}.gate_proj", width, inner)
+        + dense(f"{name}.up_proj", width, inner)
+        + _gate(inner, kind)
+        + dense(f"{name}.down_proj", inner, width)
+        + keeps_input(inner, f"{name}.down_proj")
+        + kernels(1)
     )
