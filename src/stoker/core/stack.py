@@ -27,6 +27,9 @@ class Stack:
     for which transformers knows only kernels that write the scores (ALiBi).
     Memory: `holds_logits`: the model's output object, and with it the logits, lives through backward. `keeps_grads`:
     gradients are zeroed, not dropped, between steps. `expandable_segments`: of torch's allocator.
+    `accumulates_fp32`: 16-bit gradients of several micro-batches add up in an fp32 copy. `kbit_keeps_inputs`: copies
+    of a quantised product's input that it keeps, needed or not. `fused_norms`: norms keep their input in the compute
+    format. `gathers_frozen`: under FSDP frozen weights, once gathered, stay (FSDP1 has no hook to free them).
     """
 
     name: str
@@ -53,6 +56,10 @@ class Stack:
     holds_logits: bool = True
     keeps_grads: bool = False
     expandable_segments: bool = False
+    accumulates_fp32: bool = False
+    kbit_keeps_inputs: int = 0
+    fused_norms: bool = False
+    gathers_frozen: bool = False
     origin: str = ""
     date: str = ""
 

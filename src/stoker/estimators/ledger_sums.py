@@ -6,7 +6,7 @@ rank for state, bytes per computed token for activations, FLOP per token for wor
 
 from dataclasses import dataclass
 
-from stoker.core.ledger import Attention, Ledger, ModuleGroup
+from stoker.core.ledger import Attention, Ledger, ModuleGroup, SavedTensor
 
 _USUAL_RANK = 16.0  # where the shapes of the adapters are not known
 
@@ -38,6 +38,10 @@ class UnitSums:
     `saved_bytes` per token, `saved_bytes_per_key` per token and key position,
     `saved_bytes_per_sample` once a sample; `input_bytes`: per token, what is kept
     at a recompute boundary. `learning_frac`: share of the matrix parameters that get a weight gradient.
+    For memory: `kept_bytes` per token, beside the input at a recompute boundary; `widest_bytes` per token, the widest
+    activation, whose gradients come and go; `inner_bytes` per token, what the feed-forward half keeps;
+    `scores_temp_bytes` per token and key, gradients of eager attention's scores; `temp_bytes`, once, of a quantised or
+    adapted linear at work; `weight_elements` of its matrices.
     `products`: its matrix products; `map_flops`: work outside matrices (convolutions), FLOP a token.
     """
 
@@ -65,6 +69,12 @@ class UnitSums:
     quantised_bytes: float
     dequantised_bytes: float
     adapter_elements: float
+    kept_bytes: float
+    widest_bytes: float
+    inner_bytes: float
+    scores_temp_bytes: float
+    temp_bytes: float
+    weight_elements: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +132,7 @@ def _casts(group: ModuleGroup) -> int:
 def _sum_unit(group: ModuleGroup, ledger: Ledger) -> UnitSums:
     saved = per_key = per_sample = 0.0
     for tensor in group.saved:
-        size = tensor.bytes_per_token(ledger.compute_bytes, 1.0)
+        size = _size(tensor, ledger)
         if tensor.per_key:
             per_key += size
         elif tensor.per_sample:
@@ -154,7 +164,37 @@ def _sum_unit(group: ModuleGroup, ledger: Ledger) -> UnitSums:
         quantised_bytes=group.quantised_bytes,
         dequantised_bytes=group.dequantised_bytes,
         adapter_elements=_adapter_elements(group),
+        kept_bytes=group.kept_elements * ledger.compute_bytes,
+        widest_bytes=_widest(group, ledger),
+        inner_bytes=sum(_size(t, ledger) for t in group.saved if t.role == "activation_input"),
+        scores_temp_bytes=_scores_temp(group, ledger),
+        temp_bytes=group.dequantised_temp_bytes + group.adapter_temp_bytes,
+        weight_elements=sum(linear.num_params for linear in group.linears),
     )
+
+
+def _size(tensor: SavedTensor, ledger: Ledger) -> float:
+    return tensor.bytes_per_token(ledger.compute_bytes, 1.0)
+
+
+def _widest(group: ModuleGroup, ledger: Ledger) -> float:
+    """Bytes a token of the widest activation of a block (not of a gathered stack of experts: those are one tensor)."""
+    return max((_size(t, ledger) for t in group.saved if t.role == "activation_input"), default=0.0)
+
+
+def _scores_temp(group: ModuleGroup, ledger: Ledger) -> float:
+    """Bytes a token and key of the gradients alive in eager attention's backward.
+
+    The gradient into the softmax's output in its own format, its narrow form before that where the two differ, and
+    the gradient out of it (torch's eager attention; pinned on a T4's measured peaks in tests/golden).
+    """
+    total = 0.0
+    for tensor in group.saved:
+        if tensor.per_key and tensor.name == "softmax":
+            width = ledger.compute_bytes if tensor.bytes_per_element is None else tensor.bytes_per_element
+            narrow = ledger.compute_bytes if width > ledger.compute_bytes else 0.0
+            total += tensor.elements * (width + narrow + ledger.compute_bytes)
+    return total
 
 
 def _products(group: ModuleGroup) -> ProductSums:

@@ -23,6 +23,7 @@ from stoker.core.profile import LengthDistribution, lengths_constant
 from stoker.core.run_config import RunConfig, TierShares
 from stoker.core.stack import Stack
 from stoker.estimators.ledger_sums import LedgerSums, sum_ledger
+from stoker.estimators.memory_stack import as_stack
 from stoker.estimators.scenario import Scenario
 from stoker.techniques.optimizer import OPTIMIZERS
 from stoker.techniques.passes import apply_passes
@@ -80,6 +81,7 @@ class Trial:
     scenario: Scenario
     model: str
     method: str
+    tune: TuneSpec
     widened: tuple[str, ...] = ()
 
 
@@ -115,7 +117,7 @@ def _trial(measurement: Measurement, efficiency: Efficiency, stack: Stack) -> Tr
     config, assumed = _config(measurement, stack, method, strategy, device)
     size = read_image_size(measurement)
     job = _job(measurement, stack, method.method, model.task, config)
-    ledger, sums = _ledger_of(model.hub_id, size, model, job, config)
+    ledger, sums = _ledger_of(model.hub_id, size, model, job, config, stack)
     widened = [*assumed]
     if not certain:
         widened.append("gpu form")
@@ -139,6 +141,7 @@ def _trial(measurement: Measurement, efficiency: Efficiency, stack: Stack) -> Tr
         scenario=scenario,
         model=model.hub_id,
         method=method.method,
+        tune=job.tune,
         widened=tuple(widened),
     )
 
@@ -243,6 +246,8 @@ def _job(measurement: Measurement, stack: Stack, method: Method, task: Task, con
             rank=read_rank(measurement, stack),
             targets=read_targets(measurement, stack),
             dropout=stack.lora_dropout,
+            double_quant="dq" in measurement.precision.casefold(),
+            unquantised="fp32" if stack.kbit_in_fp32 else "16bit",
         ),
         train=TrainSpec(global_batch_size=config.global_batch_size, seq_len=measurement.seq_len, optimizer=optimizer),
     )
@@ -256,24 +261,26 @@ _ledgers: dict[tuple[object, ...], tuple[Ledger, LedgerSums]] = {}
 
 
 def _ledger_of(
-    name: str, image_size: int | None, model: PublishedModel, job: Job, config: RunConfig
+    name: str, image_size: int | None, model: PublishedModel, job: Job, config: RunConfig, stack: Stack
 ) -> tuple[Ledger, LedgerSums]:
     """The ledger after all passes, and its sums; a batch size changes nothing in it."""
     tune = job.tune
     key = (
+        stack,
         name,
         image_size,
         tune.method,
         tune.rank,
         str(tune.targets),
         tune.dropout,
+        tune.double_quant,
         job.train.optimizer,
         replace(config, micro_batch_size=1, gradient_accumulation_steps=1, global_batch_size=1),
         config.gradient_accumulation_steps > 1,
     )
     if key not in _ledgers:
         arch = _arch(name, image_size, model)
-        ledger = _passed(arch, job, config)
+        ledger = as_stack(_passed(arch, job, config), stack, compiled=config.capture == "compile")
         _ledgers[key] = ledger, sum_ledger(ledger)
     return _ledgers[key]
 

@@ -1,0 +1,72 @@
+"""A ledger as another training program holds it: what differs from our engine's passes is fact, not formula.
+
+Applied after all passes and before the sums; facts are fields of `Stack`. Our own engine needs none of it.
+"""
+
+from dataclasses import replace
+
+from stoker.core.ledger import Ledger, ModuleGroup, SavedTensor
+from stoker.core.stack import Stack
+
+_FP32 = 4.0
+
+
+def as_stack(ledger: Ledger, stack: Stack, *, compiled: bool = False) -> Ledger:
+    """`ledger` with the widths and the saved tensors of `stack`; `compiled`: by torch.compile or a kernel of its own.
+
+    Frozen weights stay as they were loaded, in 16 bits, also under autocast. Fused or compiled norms keep their input
+    in the compute format; compiled activations are computed again in backward.
+    """
+    quantised = any(group.weights_quantised and group.kind == "block" for group in ledger.groups)
+    adapted = ledger.num_adapter_params > 0
+    result = replace(ledger, accumulates_fp32=ledger.accumulates_fp32 and stack.accumulates_fp32)
+    if adapted and ledger.autocast:
+        result = result.map_groups(lambda group: _as_loaded(group, ledger), by="as_loaded")
+    if quantised and stack.kbit_keeps_inputs:
+        result = result.map_groups(lambda group: _with_inputs(group, stack.kbit_keeps_inputs), by="kbit_keeps_inputs")
+    if compiled or stack.fused_norms:
+        result = result.map_groups(_fused_norms, by="fused_norms")
+    if compiled:
+        result = result.map_groups(_fused_activations, by="compiled")
+    return replace(result, stages=tuple(as_stack(stage, stack, compiled=compiled) for stage in result.stages))
+
+
+def _as_loaded(group: ModuleGroup, ledger: Ledger) -> ModuleGroup:
+    """A frozen group in 16 bits, embeddings and stream included (our autocast keeps those in fp32)."""
+    if group.weights_quantised or group.base_trainable:
+        return group
+    narrow = ledger.compute_bytes
+    return replace(
+        group, weight_bytes_per_param=narrow, cast_bytes=0, input_elements=group.input_elements * narrow / _FP32
+    )
+
+
+def _with_inputs(group: ModuleGroup, copies: int) -> ModuleGroup:
+    """bitsandbytes' product keeps its input, needed or not: `copies` of every distinct input of a quantised block."""
+    if not group.weights_quantised or group.kind != "block":
+        return group
+    shared: dict[int, int] = {}
+    for linear in group.linears:
+        shared[linear.in_features] = shared.get(linear.in_features, 0) + 1
+    width = min(shared)
+    elements = sum(size * (1 if size != width else _streams(count)) for size, count in shared.items())
+    extra = SavedTensor(name="kbit.inputs", role="other", elements=float(copies * elements))
+    return replace(group, saved=(*group.saved, extra))
+
+
+def _streams(count: int) -> int:
+    """Distinct tensors of the stream's width that `count` linears read: one for queries to values, one each for
+    the output projection and the feed-forward half."""
+    return min(count, 3)
+
+
+def _fused_norms(group: ModuleGroup) -> ModuleGroup:
+    saved = tuple(
+        replace(t, bytes_per_element=None) if t.role == "norm_input" and t.elements > 8.0 else t for t in group.saved
+    )
+    return replace(group, saved=saved)
+
+
+def _fused_activations(group: ModuleGroup) -> ModuleGroup:
+    """The activation's output is made again in backward from its input."""
+    return replace(group, saved=tuple(t for t in group.saved if not t.name.endswith(".activated")))
