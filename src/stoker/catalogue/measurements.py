@@ -1,0 +1,43 @@
+"""Measured facts of the literature that ship: data/measurements.csv, one row a figure, each with source and date.
+
+What `stoker validate` scores without arguments, and what the speed and memory constants are judged by.
+tools/curate_measurements.py chooses and names the rows.
+"""
+
+import functools
+from dataclasses import fields
+from typing import Any
+
+from stoker.catalogue.tables import number, read_rows, whole
+from stoker.core.measurement import Measurement
+
+_WHOLE = ("num_params", "num_gpus", "micro_batch_size", "global_batch_size", "seq_len")
+_NUMBERS = ("value", "gpu_gb")
+
+
+@functools.cache
+def all_measurements() -> tuple[Measurement, ...]:
+    """Every row, in order; `line` is its line in the file."""
+    return tuple(_measurement(row, line) for line, row in enumerate(read_rows("measurements.csv"), start=2))
+
+
+def as_columns(measurement: Measurement) -> dict[str, str]:
+    """A row's cells by column, as the file has them."""
+    return {
+        entry.name: "" if (value := getattr(measurement, entry.name)) is None else f"{value}"
+        for entry in fields(Measurement)
+        if entry.name != "line"
+    }
+
+
+def _measurement(row: dict[str, str], line: int) -> Measurement:
+    values: dict[str, Any] = {}
+    for entry in fields(Measurement):
+        cell = row.get(entry.name, "")
+        if entry.name in _WHOLE:
+            values[entry.name] = whole(cell)
+        elif entry.name in _NUMBERS:
+            values[entry.name] = number(cell)
+        elif entry.name != "line":
+            values[entry.name] = cell
+    return Measurement(**values, line=line)
