@@ -158,8 +158,7 @@ def _cluster(device: Device, num_gpus: int) -> Cluster:
     size = max(device.link_max_gpus or 0, _GPUS_A_NODE) if (device.link_max_gpus or 0) >= 72 else _GPUS_A_NODE
     nodes = -(-num_gpus // size)
     nodes = nodes if num_gpus % nodes == 0 else 1
-    network = next((rate for name, rate in _NETWORKS.items() if device.architecture.startswith(name)), _NETWORK)
-    return Cluster(device=device, num_gpus=num_gpus, nodes=nodes, inter_node_bytes_per_s=network)
+    return Cluster(device=device, num_gpus=num_gpus, nodes=nodes)
 
 
 def _config(
@@ -253,10 +252,6 @@ def _job(measurement: Measurement, stack: Stack, method: Method, task: Task, con
     )
 
 
-# Bytes a second that a node of eight sends, all its adapters together, as DGX systems and their kin have them: one
-# adapter a GPU of 200 Gbit/s (A100) and 400 Gbit/s (H100 and later), four of 100 Gbit/s (V100).
-_NETWORKS: Final = {"Volta": 50e9, "Ampere": 200e9, "Hopper": 400e9, "Blackwell": 400e9}
-_NETWORK: Final = 50e9
 _ledgers: dict[tuple[object, ...], tuple[Ledger, LedgerSums]] = {}
 
 
