@@ -1,0 +1,97 @@
+"""After one calibration run: the smallest run of a stack corrects the others of that stack, which are then scored.
+
+A stack is source, method, precision, GPU and library version. Memory: all readings of the calibration run move the
+parts of the estimate (`estimators.residual`). Time: one factor.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from stoker.estimators.residual import MemoryCorrection, Reading, correct, parts_of
+from stoker.estimators.scenario import mean_batch
+from stoker.validation.predict import bytes_of_unit
+from stoker.validation.score import Counted, Quantity, library_version, run_key
+
+
+def calibrated(counted: Iterable[Counted], quantity: Quantity) -> list[Counted]:
+    """`counted` of `quantity` after calibration, the calibration runs themselves left out; stacks of one run too."""
+    stacks: dict[tuple[object, ...], list[Counted]] = defaultdict(list)
+    for one in counted:
+        if one.quantity == quantity:
+            stacks[stack_key(one)].append(one)
+    return [fixed for members in stacks.values() for fixed in _calibrate(members, quantity)]
+
+
+def stack_key(one: Counted) -> tuple[object, ...]:
+    """What one calibration run speaks for."""
+    measurement = one.compared.measurement
+    assert measurement is not None
+    return (one.source, measurement.method, measurement.precision, one.gpu, library_version(measurement))
+
+
+def _calibrate(members: Sequence[Counted], quantity: Quantity) -> list[Counted]:
+    runs: dict[tuple[object, ...], list[Counted]] = defaultdict(list)
+    for one in members:
+        runs[_run(one)].append(one)
+    if len(runs) < 2:
+        return []
+    smallest = min(runs.values(), key=lambda readings: _size(readings[0]))
+    rest = [one for readings in runs.values() if readings is not smallest for one in readings]
+    if quantity == "memory":
+        correction = _memory_correction(smallest)
+        return [_corrected(one, correction) for one in rest]
+    return [_rescaled(one, one.ratio / smallest[0].ratio) for one in rest]
+
+
+def _run(one: Counted) -> tuple[object, ...]:
+    measurement, trial = one.compared.measurement, one.compared.trial
+    assert measurement is not None and trial is not None
+    return run_key(measurement, trial)
+
+
+def _size(one: Counted) -> tuple[float, ...]:
+    """Parameters x computed tokens of a micro-batch: the work of the smallest run."""
+    trial = one.compared.trial
+    assert trial is not None
+    scenario = trial.scenario
+    return scenario.ledger.arch.num_params * mean_batch(scenario).tokens, scenario.cluster.num_gpus
+
+
+def _memory_correction(readings: Sequence[Counted]) -> MemoryCorrection:
+    values = {one.reading: one.compared for one in readings}
+
+    def measured(reading: str) -> float | None:
+        compared = values.get(reading)
+        if compared is None or compared.measurement is None:
+            return None
+        return compared.measurement.value * bytes_of_unit(compared.measurement.unit)
+
+    prediction = readings[0].compared.prediction
+    assert prediction is not None and prediction.memory is not None
+    return correct(
+        prediction.memory,
+        Reading(
+            allocated_bytes=measured("allocated"),
+            reserved_bytes=measured("reserved"),
+            process_bytes=measured("process"),
+        ),
+    )
+
+
+def _corrected(one: Counted, correction: MemoryCorrection) -> Counted:
+    """`one` with the parts of its estimate corrected, in the quantity that was read."""
+    prediction = one.compared.prediction
+    assert prediction is not None and prediction.memory is not None
+    parts = parts_of(prediction.memory)
+    before = parts.held + parts.dynamic
+    after = parts.held * correction.held + parts.dynamic * correction.dynamic
+    if one.reading != "allocated":
+        before, after = before + parts.slack, after + parts.slack * correction.slack
+    if one.reading == "process":
+        before, after = before + parts.context, after + parts.context * correction.context
+    return _rescaled(one, one.ratio * after / before if before else one.ratio)
+
+
+def _rescaled(one: Counted, ratio: float) -> Counted:
+    return replace(one, ratio=ratio, error=abs(ratio - 1.0))
