@@ -24,6 +24,7 @@ class Parallel:
     gradients, 3 also weights (FSDP). `ep` is carved out of the ranks of dp, cp and tp, so it adds none.
     `virtual_stages`: chunks of layers a pipeline stage holds (1: plain 1F1B, more: interleaved).
     `sequence_parallel`: tensor parallel also shards what lies between its matrices. `context`: how cp exchanges keys.
+    `gathers_narrow`: FSDP casts fp32 shards to the compute format before it gathers them (its mixed-precision policy).
     `kind`: `data_parallel` is torch.nn.DataParallel over dp_replicate GPUs of one process, `layer_split` the naive
     split of layers over `pp` GPUs (device_map), of which one works at a time; `auto` is everything else.
     """
@@ -38,6 +39,7 @@ class Parallel:
     virtual_stages: int = 1
     sequence_parallel: bool = True
     context: ContextExchange = "ring"
+    gathers_narrow: bool = False
     kind: ParallelKind = "auto"
 
     @property

@@ -51,8 +51,9 @@ def read_strategy(words: str, num_gpus: int) -> Strategy:
         pp=pp,
         ep=found.get("ep", 1),
         zero_stage=stage,
-        virtual_stages=found.get("vp", 1) if pp > 1 else 1,
+        virtual_stages=found.get("vp", 2 if "interleave" in text else 1) if pp > 1 else 1,
         context=context,
+        gathers_narrow=True,  # the mixed-precision policy that public FSDP stacks set
     )
     return Strategy(parallel=parallel, offloaded=offloaded, nvme=nvme)
 
@@ -66,7 +67,7 @@ def _sharding(text: str, found: dict[str, int], ranks: int) -> tuple[int, ZeroSt
     if "grad_op" in text or "zero2" in text:
         return ranks, 2
     if "fsdp" in text:
-        shard = found.get("fsdp", ranks)
+        shard = found.get("hsdp", ranks)  # `fsdp2` is a version where it does not make up the ranks
         return (shard, 3) if 0 < shard <= ranks and ranks % shard == 0 else (ranks, 3)
     if "megatron" in text or "distributed optimizer" in text:
         return ranks, 1

@@ -47,7 +47,8 @@ class FSDP:
 
         def change(group: ModuleGroup) -> ModuleGroup:
             shards = data_shards(group, ranks)
-            return replace(group, weight_shards=shards, grad_shards=shards, state_shards=shards)
+            casts = 0 if parallel.gathers_narrow else group.cast_bytes  # the gathered copy is the cast one
+            return replace(group, weight_shards=shards, grad_shards=shards, state_shards=shards, cast_bytes=casts)
 
         return ledger.map_groups(change, by=self.name)
 
@@ -59,9 +60,10 @@ class FSDP:
         result: list[Collective] = []
         for group in blocks:
             gathers = 1 if once or not group.in_backward else 2
-            result += _calls("all_gather", group, weight_bytes(group), config, gathers * group.repeats * rounds)
+            size = _gathered_bytes(group, ledger, config)
+            result += _calls("all_gather", group, size, config, gathers * group.repeats * rounds)
             result += _calls("reduce_scatter", group, _reduced_bytes((group,)), config, group.repeats * rounds)
-        root_bytes = sum(group.repeats * weight_bytes(group) for group in root)
+        root_bytes = sum(group.repeats * _gathered_bytes(group, ledger, config) for group in root)
         plain = replace(root[0], expert_ranks=1) if root else None
         if plain is not None:
             result += _calls("all_gather", plain, root_bytes, config, rounds)
@@ -71,11 +73,11 @@ class FSDP:
     def buffer_bytes(self, ledger: Ledger, config: RunConfig, tokens: float = 0.0) -> tuple[float, float]:
         """(flat all-gather output and fp32 reduce-scatter input of the largest unit, gathered weights) per rank."""
         blocks, root = _units(ledger)
-        largest = max((weight_bytes(group) for group in blocks), default=0.0)
-        root_bytes = sum(group.repeats * weight_bytes(group) for group in root)
+        largest = max((_gathered_bytes(group, ledger, config) for group in blocks), default=0.0)
+        root_bytes = sum(group.repeats * _gathered_bytes(group, ledger, config) for group in root)
         scattered = max([_reduced_bytes((group,)) for group in blocks] + [_reduced_bytes(root)], default=0.0)
         if config.parallel.pp > 1:
-            whole = sum(group.repeats * weight_bytes(group) for group in ledger.groups)
+            whole = sum(group.repeats * _gathered_bytes(group, ledger, config) for group in ledger.groups)
             summed = _REDUCE_BYTES * sum(group.repeats * group.trainable for group in ledger.groups)
             return max(largest, root_bytes) + scattered, whole + summed
         return max(largest, root_bytes) + scattered, _PREFETCHED * largest + root_bytes
@@ -93,6 +95,14 @@ def _units(ledger: Ledger) -> tuple[tuple[ModuleGroup, ...], tuple[ModuleGroup, 
     """(groups that are units of their own, groups of the root unit)."""
     blocks = tuple(group for group in ledger.groups if group.kind == "block")
     return blocks, tuple(group for group in ledger.groups if group.kind != "block")
+
+
+def _gathered_bytes(group: ModuleGroup, ledger: Ledger, config: RunConfig) -> float:
+    """Weights of one copy as they cross the wire and lie gathered."""
+    stored = weight_bytes(group)
+    if not config.parallel.gathers_narrow:
+        return stored
+    return min(stored, (group.num_params + group.adapter_params) * ledger.compute_bytes)
 
 
 def _reduced_bytes(groups: tuple[ModuleGroup, ...]) -> float:
