@@ -13,6 +13,7 @@ from stoker.cli.report import report
 from stoker.cli.run import run
 from stoker.cli.size import size
 from stoker.cli.usage import Command, Group
+from stoker.cli.validate import validate
 from stoker.core.i18n import _
 
 
@@ -42,6 +43,9 @@ def build_app() -> typer.Typer:
     )(report)
     app.command(cls=Command, help=_("weights and KV cache of inference, and the longest context that fits"))(size)
     app.command(cls=Command, help=_("what GPUs cost where, with date and source; no network"))(offers)
+    app.command(
+        cls=Command, help=_("predicted beside measured: published runs, a table of yours (--rows), your own runs")
+    )(validate)
     app.command(cls=Command, help=_("optional parts, this machine and its speed, what to do about them"))(doctor)
     app.command(cls=Command, help=_("what a code such as ST012 means and what to do"))(explain)
 

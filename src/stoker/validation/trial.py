@@ -7,7 +7,7 @@ repeat them.
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from stoker.catalogue.gpus import published_device
 from stoker.catalogue.models.published import PublishedModel, find_published
