@@ -87,7 +87,7 @@ def counted(tmp_path: Path, model_flops: float) -> RunSummary:
     """A run of steps of 0.25 s (planned: 0.2 s) on an L4 of 121 TFLOP/s, whose model takes `model_flops` a step."""
     chosen = plan().candidates[0]
     here = plan(candidates=(replace(chosen, time=replace(chosen.time, model_flops=model_flops)),), runner_up=None)
-    lines = [("step", step(i, 0.25)) for i in (1, 2)]
+    lines = [("step", step(i, 0.5, step_s=0.25)) for i in (1, 2)]
     return summarise(read_record(write_record(tmp_path / "r", lines, end={"status": "finished"}, of_plan=here)))
 
 
