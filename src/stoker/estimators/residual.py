@@ -8,10 +8,10 @@ offset stays one. One factor on the total would instead scale a context with the
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import sqrt
 
-from stoker.core.estimate import MemoryEstimate, Source
+from stoker.core.estimate import MemoryEstimate
 
 HELD = ("params", "grads", "optimizer_states", "masters")
 PARTS = ("held", "dynamic", "slack", "context")
