@@ -9,7 +9,8 @@ from stoker.core.estimate import MemoryEstimate, Source, weakest
 from stoker.estimators.memory_interval import memory_interval
 from stoker.estimators.memory_phases import Dynamic, dynamic_bytes, phase_bytes, saved_bytes
 from stoker.estimators.memory_reserved import slack_bytes
-from stoker.estimators.scenario import Scenario
+from stoker.estimators.scenario import Scenario, fullest_batch
+from stoker.estimators.stages import stage_scenarios
 from stoker.techniques.parallel import parallel
 
 __all__ = ["estimate_memory", "saved_bytes"]
@@ -18,12 +19,18 @@ __all__ = ["estimate_memory", "saved_bytes"]
 def estimate_memory(scenario: Scenario) -> MemoryEstimate:
     """Memory of the fullest rank of `scenario`; `terms` sum to `expected_bytes` (reserved plus context).
 
-    Phases are allocated bytes plus context.
+    Phases are allocated bytes plus context. Of a pipeline's unlike stages the fullest counts.
     """
+    estimates = [_of_rank(stage) for stage in stage_scenarios(scenario) or (scenario,)]
+    return max(estimates, key=lambda estimate: estimate.expected_bytes)
+
+
+def _of_rank(scenario: Scenario) -> MemoryEstimate:
     sums, device = scenario.sums, scenario.cluster.device
     outside = scenario.efficiency.framework(device)
     dynamic = dynamic_bytes(scenario)
-    comm_buffers = sum(parallel(scenario.config.parallel).buffer_bytes(scenario.ledger, scenario.config))
+    tokens = fullest_batch(scenario).tokens
+    comm_buffers = sum(parallel(scenario.config.parallel).buffer_bytes(scenario.ledger, scenario.config, tokens))
     gradients = sums.grads_bytes + sums.accumulator_bytes
     several = scenario.config.parallel.world_size > 1
     context = float(outside.context_bytes + (outside.communicator_bytes if several else 0))

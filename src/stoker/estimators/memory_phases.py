@@ -62,7 +62,7 @@ def dynamic_bytes(scenario: Scenario) -> Dynamic:
             working = max(working, _working_bytes(unit, batch) + unit.temp_bytes)
     logits, loss_forward, loss_temp, held = _loss_bytes(scenario, batch)
     return Dynamic(
-        kept=kept * scenario.ledger.in_flight,
+        kept=kept * min(scenario.ledger.in_flight, scenario.config.gradient_accumulation_steps),
         casts=casts,
         logits=logits,
         loss_forward=loss_forward,
