@@ -25,6 +25,7 @@ class Parallel:
     `virtual_stages`: chunks of layers a pipeline stage holds (1: plain 1F1B, more: interleaved).
     `sequence_parallel`: tensor parallel also shards what lies between its matrices. `context`: how cp exchanges keys.
     `gathers_narrow`: FSDP casts fp32 shards to the compute format before it gathers them (its mixed-precision policy).
+    `async_tp`: tensor parallel sends in pieces under its matrix products.
     `kind`: `data_parallel` is torch.nn.DataParallel over dp_replicate GPUs of one process, `layer_split` the naive
     split of layers over `pp` GPUs (device_map), of which one works at a time; `auto` is everything else.
     """
@@ -40,6 +41,7 @@ class Parallel:
     sequence_parallel: bool = True
     context: ContextExchange = "ring"
     gathers_narrow: bool = False
+    async_tp: bool = False
     kind: ParallelKind = "auto"
 
     @property

@@ -53,6 +53,7 @@ def read_strategy(words: str, num_gpus: int) -> Strategy:
         zero_stage=stage,
         virtual_stages=found.get("vp", 2 if "interleave" in text else 1) if pp > 1 else 1,
         context=context,
+        async_tp="asynctp" in text or "megatron" in text,
         gathers_narrow=True,  # the mixed-precision policy that public FSDP stacks set
     )
     return Strategy(parallel=parallel, offloaded=offloaded, nvme=nvme)

@@ -8,7 +8,7 @@ critical path. Saved tensors inside a half are cut; with sequence parallel those
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from stoker.core.i18n import _
 from stoker.core.ledger import Attention, Ledger, Linear, ModelArch, ModuleGroup, SavedTensor
@@ -19,6 +19,10 @@ from stoker.techniques.protocols import Collective
 
 if TYPE_CHECKING:
     import torch
+
+# Share of the traffic that sending in pieces hides: a step of 70 B on 256 H100 became 6 to 14 % shorter (torchtitan,
+# asyncTP 2025-06), where the traffic is about a quarter of it.
+_ASYNC_HIDES: Final = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,7 @@ class TensorParallel:
             num_bytes=size,
             ranks=config.parallel.tp,
             count=rounds,
-            overlapped_frac=0.0,
+            overlapped_frac=_ASYNC_HIDES if config.parallel.async_tp else 0.0,
             in_micro_batch=True,
         )
         if not config.parallel.sequence_parallel:
