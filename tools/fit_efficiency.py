@@ -12,34 +12,28 @@ of it from the common optimum, and what is left out is then predicted by the who
 """
 
 import argparse
-import csv
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import exp, log
 from pathlib import Path
 
 import numpy as np
-from fitting import Parameter, Problem, fit_least_squares, refit_without
+from fit_facts import OWN, Fact, all_facts
+from fitting import Fit, Parameter, Problem, fit_least_squares, refit_without
 
 from stoker.catalogue.efficiency import load_efficiency
 from stoker.catalogue.stacks import unknown_stack
 from stoker.core.efficiency import Efficiency
-from stoker.estimators.scenario import Scenario
 from stoker.estimators.step_time import estimate_step
-from stoker.validation.predict import Prediction, predict
-from stoker.validation.run import ratio_of
-from stoker.validation.table import read_table
-from stoker.validation.trial import NotScored, build_trial
 
 DATA = Path(__file__).resolve().parents[1] / "src" / "stoker" / "catalogue" / "data"
-TIME = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s_per_gpu")
-USED = ("measured", "user-report")
 SIGMA = 0.12  # of a row's logarithm: what the model is not asked to explain
 STACK_SIGMA = 0.25  # of programs around the common factor
 CONSTANTS = {  # name: sigma of the logarithm
     "traffic_forward": 0.3,
     "traffic_backward": 0.3,
+    "traffic_loose": 0.4,
     "map_frac": 0.3,
     "score_frac": 0.3,
     "half_span": 0.5,
@@ -54,53 +48,6 @@ CEILING = {"matmul_frac": 0.95, "attention_frac": 0.85}
 COMMON = {"wave_outputs": 0.5, "host_s_per_kernel": 0.3}  # one factor for all families
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A measured step: seconds, and the scenario whose step should take them."""
-
-    scenario: Scenario
-    measured_s: float
-    source: str
-    stack: str
-    gpu: str
-    model: str
-    label: str
-    family: tuple[str, str]
-    key: tuple[object, ...]
-
-
-def read_facts(paths: Iterable[Path], efficiency: Efficiency) -> list[Fact]:
-    """Every row of `paths` that states a step's time, was measured and can be predicted."""
-    facts = []
-    for path in paths:
-        for row in read_table(path):
-            measurement = row.measurement
-            if measurement is None or measurement.metric not in TIME or measurement.quality not in USED:
-                continue
-            trial = build_trial(measurement, efficiency)
-            if isinstance(trial, NotScored):
-                continue
-            found = predict(trial)
-            if not isinstance(found, Prediction):
-                continue
-            scenario = trial.scenario
-            plain = estimate_step(scenario).step_s
-            seconds = plain * scenario.stack.time_factor / ratio_of(measurement, found)
-            speed = efficiency.speed(scenario.cluster.device, scenario.ledger.compute_dtype)
-            facts.append(
-                Fact(
-                    scenario=scenario, measured_s=seconds, source=measurement.source, stack=scenario.stack.name,
-                    gpu=measurement.gpu, model=measurement.model,
-                    label=f"{measurement.line} {measurement.model} {measurement.method} {measurement.precision} "
-                    f"{measurement.gpu} x{measurement.num_gpus} {scenario.config.label} s{measurement.seq_len}",
-                    family=(speed.family, speed.dtype),
-                    key=(measurement.source, measurement.model, measurement.method, measurement.precision,
-                         measurement.global_batch_size, measurement.seq_len, measurement.num_gpus),
-                )  # fmt: skip
-            )
-    return facts
-
-
 def parameters_of(facts: Sequence[Fact], efficiency: Efficiency) -> list[Parameter]:
     """What is free: shares of the families that the facts show, constants, and a factor a program."""
     found = []
@@ -113,7 +60,8 @@ def parameters_of(facts: Sequence[Fact], efficiency: Efficiency) -> list[Paramet
     found += [Parameter(name, efficiency.constants[name], sigma, None) for name, sigma in CONSTANTS.items()]
     found += [Parameter(f"*/{name}", 1.0, sigma, None) for name, sigma in COMMON.items()]
     found.append(Parameter("stack/*", unknown_stack().time_factor, 0.1, None))
-    found += [Parameter(f"stack/{name}", 1.0, STACK_SIGMA, None) for name in sorted({fact.stack for fact in facts})]
+    stacks = sorted({fact.stack for fact in facts if fact.source != OWN})
+    found += [Parameter(f"stack/{name}", 1.0, STACK_SIGMA, None) for name in stacks]
     return found
 
 
@@ -121,21 +69,22 @@ def with_values(efficiency: Efficiency, values: dict[str, float]) -> Efficiency:
     """`efficiency` with its fitted cells replaced."""
     speeds = []
     for row in efficiency.speeds:
-        change = {
-            name: values[key] for name in SHARES if (key := f"{row.family}/{row.dtype}/{name}") in values
-        }
+        change = {name: values[key] for name in SHARES if (key := f"{row.family}/{row.dtype}/{name}") in values}
         change |= {name: getattr(row, name) * values.get(f"*/{name}", 1.0) for name in COMMON}
         speeds.append(replace(row, **change))
     constants = {**efficiency.constants, **{name: values[name] for name in CONSTANTS if name in values}}
     return replace(efficiency, speeds=tuple(speeds), constants=constants)
 
 
-def log_ratios(facts: Sequence[Fact], efficiency: Efficiency, values: dict[str, float], known: bool = True) -> np.ndarray:
+def log_ratios(
+    facts: Sequence[Fact], efficiency: Efficiency, values: dict[str, float], known: bool = True
+) -> np.ndarray:
     """log(predicted / measured) of each fact; `known`: with its program's own factor."""
     fitted = with_values(efficiency, values)
     out = np.empty(len(facts))
     for index, fact in enumerate(facts):
         factor = values["stack/*"] * (values.get(f"stack/{fact.stack}", 1.0) if known else 1.0)
+        factor = 1.0 if fact.source == OWN else factor  # ours is what the formulas describe
         step = estimate_step(replace(fact.scenario, efficiency=fitted)).step_s
         out[index] = log(step * factor / fact.measured_s)
     return out
@@ -158,8 +107,7 @@ def main() -> None:
     parser.add_argument("--worst", type=int, default=0)
     arguments = parser.parse_args()
     efficiency = replace(load_efficiency(), corrections=())
-    shipped = DATA / "measurements.csv"
-    facts = read_facts([*([shipped] if shipped.exists() else []), *arguments.rows], efficiency)
+    facts = all_facts(arguments.rows, efficiency)
     parameters = parameters_of(facts, efficiency)
     problem = Problem(
         parameters=parameters,
@@ -186,7 +134,14 @@ def main() -> None:
         print(f"{exp(sections['in the fit'][index]):6.2f} {facts[index].source[:10]} {facts[index].label}")
 
 
-def folds(problem: Problem, fit, facts: Sequence[Fact], efficiency: Efficiency, key, within: str) -> np.ndarray:
+def folds(
+    problem: Problem,
+    fit: Fit,
+    facts: Sequence[Fact],
+    efficiency: Efficiency,
+    key: Callable[[Fact], str],
+    within: str,
+) -> np.ndarray:
     """log ratios of every fact by constants that did not see its group; NaN where the group is all of its program."""
     groups: dict[str, list[int]] = defaultdict(list)
     for index, fact in enumerate(facts):

@@ -72,16 +72,20 @@ def test_h100_beats_a100_beats_l4() -> None:
     assert 1.5 < seconds[1] / seconds[0] < 3.2  # peaks say 3.2; measured pairs say 1.96 (BERT) to 2.4 (MPT)
 
 
-def test_lora_is_cheaper_than_full_but_not_by_half() -> None:
-    """No weight gradients: 4 N of 6 N without recompute, but seven adapters a block pass over every input and output.
+def test_lora_on_attention_is_cheaper_than_full_and_on_all_linears_about_as_dear() -> None:
+    """No weight gradients (4 N of 6 N), but seven adapters a block pass over every input and output.
 
-    ms-swift's table (qwen-7b, A100): full 3.30 samples/s, LoRA on attention 4.31, on all linears 3.22.
+    ms-swift's table (qwen-7b, A100): full 3.30 samples/s, LoRA on attention 4.31, on all linears 3.22. Our own grid
+    (llama-3.2-1b, H200, 4 x 2,048 tokens): full 177 ms, LoRA on all linears 226 ms.
     """
     run = replace(BIG, recompute="none")
-    full = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, run=run), LLAMA_8B).candidates[0].time
-    lora = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, run=run, method="lora"), LLAMA_8B).candidates[0].time
-    assert 0.6 < lora.step_terms["compute"] / full.step_terms["compute"] < 1.0
-    assert lora.step_terms["optimizer"] < 0.05 * full.step_terms["optimizer"]
+    full = lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, run=run)
+    dense = lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, run=run, method="lora")
+    thin = replace(dense, tune=replace(dense.tune, targets="attention"))
+    whole, all_linear, attention = (plan_of(job, LLAMA_8B).candidates[0].time.step_terms for job in (full, dense, thin))
+    assert 0.6 < attention["compute"] / whole["compute"] < 0.95
+    assert 0.8 < all_linear["compute"] / whole["compute"] < 1.3
+    assert all_linear["optimizer"] < 0.05 * whole["optimizer"]
 
 
 def test_lora_under_fsdp_gathers_every_frozen_weight() -> None:

@@ -25,6 +25,7 @@ class UnitCosts:
     element_bytes: float
     forward: float
     backward: float
+    loose: float
     map_frac: float
     score_frac: float
     dequantise_frac: float
@@ -49,6 +50,7 @@ class UnitCosts:
             element_bytes=ledger.compute_bytes,
             forward=constants["traffic_forward"] * fused,
             backward=constants["traffic_backward"] * fused,
+            loose=constants["traffic_loose"],
             map_frac=constants["map_frac"],
             score_frac=constants["score_frac"],
             dequantise_frac=constants["dequantise_frac"],
@@ -83,7 +85,9 @@ class UnitCosts:
         return moved / self.rates.memory
 
     def _saved_bytes(self, unit: UnitSums) -> float:
+        """What is kept, and (as if kept) what launches that keep nothing pass over."""
         kept = saved_bytes(unit, self.batch)
+        kept += self.loose * unit.loose_kernels * unit.input_bytes * self.batch.tokens
         if unit.saved_bytes_per_key and not self.scores:
             kept -= self.batch.tokens * unit.saved_bytes_per_key * self.batch.seq_len
         return kept

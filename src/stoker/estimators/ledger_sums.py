@@ -42,7 +42,8 @@ class UnitSums:
     activation, whose gradients come and go; `inner_bytes` per token, what the feed-forward half keeps;
     `scores_temp_bytes` per token and key, gradients of eager attention's scores; `temp_bytes`, once, of a quantised or
     adapted linear at work; `weight_elements` of its matrices.
-    `products`: its matrix products; `map_flops`: work outside matrices (convolutions), FLOP a token.
+    `products`: its matrix products; `map_flops`: work outside matrices (convolutions), FLOP a token. `loose_kernels`:
+    launches over its width that keep nothing.
     """
 
     name: str
@@ -69,6 +70,7 @@ class UnitSums:
     quantised_bytes: float
     dequantised_bytes: float
     adapter_elements: float
+    loose_kernels: float
     kept_bytes: float
     widest_bytes: float
     inner_bytes: float
@@ -164,6 +166,7 @@ def _sum_unit(group: ModuleGroup, ledger: Ledger) -> UnitSums:
         quantised_bytes=group.quantised_bytes,
         dequantised_bytes=group.dequantised_bytes,
         adapter_elements=_adapter_elements(group),
+        loose_kernels=_loose_kernels(group),
         kept_bytes=group.kept_elements * ledger.compute_bytes,
         widest_bytes=_widest(group, ledger),
         inner_bytes=sum(_size(t, ledger) for t in group.saved if t.role == "activation_input"),
@@ -217,6 +220,14 @@ def _learning_frac(group: ModuleGroup, ledger: Ledger) -> float:
     if group.num_params > 0:
         return group.base_trainable / group.num_params
     return 1.0 if any(g.kind == "embedding" and g.base_trainable > 0 for g in ledger.groups) else 0.0
+
+
+def _loose_kernels(group: ModuleGroup) -> float:
+    """Element-wise launches of one forward that keep nothing for backward: an eager RMSNorm's steps, rotary factors."""
+    if group.kind == "conv":
+        return 0.0
+    fused = group.attention is not None and not any(tensor.per_key for tensor in group.saved)
+    return float(max(group.num_kernels - len(group.linears) - fused - len(group.saved), 0))
 
 
 def _adapter_elements(group: ModuleGroup) -> float:
