@@ -154,3 +154,24 @@ def ledger_saved_bytes(ledger: Ledger, *, samples: int, tokens: int) -> float:
         per_token = sum(t.bytes_per_token(ledger.compute_bytes, tokens) for t in g.saved)
         total += g.repeats * per_token * samples * tokens
     return total
+
+
+def saved_bytes_of(model: torch.nn.Module, batch: dict[str, torch.Tensor], number_format: Any) -> int:
+    """Bytes of tensors that autograd keeps for backward, each storage once, parameters and their casts apart."""
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    shapes = {tuple(p.shape) for p in model.parameters()} | {
+        tuple(p.T.shape) for p in model.parameters() if p.ndim == 2
+    }
+    kept: dict[int, int] = {}
+    alive = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights and tuple(tensor.shape) not in shapes:
+            kept[storage.data_ptr()] = storage.nbytes()
+            alive.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t), number_format.autocast("cpu"):
+        model(**batch)
+    return sum(kept.values())

@@ -24,7 +24,7 @@ from stoker.techniques.recompute import RECOMPUTES
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "stoker"
 SAYS_WHAT_A_KEY_IS = {"job.py", "job_checks.py", "job_schema.py", "starter.py"}
-NOT_OFFERED = {"qlora", "tiers", "packed", "compile"}  # compile has its technique, but no run has measured it
+NOT_OFFERED = {"tiers", "packed", "compile"}  # compile has its technique, but no run has measured it
 
 
 def sections(owner: type) -> set[type]:
@@ -85,8 +85,7 @@ def test_every_choice_has_its_technique_or_is_refused(
     assert built - NOT_OFFERED == choices - NOT_OFFERED
     for name in choices & NOT_OFFERED:
         pins = RunPins(**{key: name}) if section is RunPins else RunPins()
-        method = name if section is TuneSpec else "full"
-        plan = plan_of(lm_job(gpus=["H100-SXM5-80GB"], num_gpus=1, run=pins, method=method), TINY)
+        plan = plan_of(lm_job(gpus=["H100-SXM5-80GB"], num_gpus=1, run=pins), TINY)
         assert plan.candidates == () and [r.code for r in plan.rejected] == ["ST323"]
         assert name in plan.rejected[0].reason or key == "placement"
 

@@ -82,13 +82,23 @@ def test_a_pinned_format_that_the_gpu_lacks_is_rejected() -> None:
         (RunPins(placement="tiers"), "full", 1),
         (RunPins(packing="packed"), "full", 1),
         (RunPins(capture="compile"), "full", 1),
-        (RunPins(), "qlora", 1),
     ],
 )
 def test_what_is_not_offered_yet_says_so(pins: RunPins, method: str, num_gpus: int) -> None:
     plan = plan_of(lm_job(gpus=["L4"], num_gpus=num_gpus, batch=8, run=pins, method=method), TINY)
     assert plan.candidates == ()
     assert [r.code for r in plan.rejected] == ["ST323"]
+
+
+def test_4_bit_weights_are_priced_and_their_package_is_named() -> None:
+    qlora, lora = (
+        plan_of(lm_job(gpus=["L4"], num_gpus=1, batch=8, method=method), LLAMA_8B) for method in ("qlora", "lora")
+    )
+    assert any("bitsandbytes" in note for note in qlora.notes)
+    assert not any("bitsandbytes" in note for note in lora.notes)
+    less = lora.candidates[0].memory.terms["params"] - qlora.candidates[0].memory.terms["params"]
+    # 6.98 G parameters in blocks, 2 bytes against 0.5625
+    assert less == pytest.approx(32 * 218_103_808 * (2.0 - 0.5625), rel=0.001)
 
 
 def test_pinned_degrees_leave_one_count_and_one_strategy() -> None:

@@ -17,6 +17,7 @@ from stoker.core.ledger import Attention, Ledger, Linear, ModelArch, ModuleGroup
 from stoker.core.run_config import Parallel, RunConfig
 from stoker.core.units import GIB, MIB
 from stoker.techniques.adapter import ADAPTERS, adapter
+from stoker.techniques.adapter.qlora import nf4_bytes
 from stoker.techniques.attention import ATTENTIONS, attention
 from stoker.techniques.capture import CAPTURES
 from stoker.techniques.loader import batch_bytes, shm_bytes, workers_that_fit
@@ -185,13 +186,32 @@ def test_an_adapter_that_finds_nothing_is_an_error() -> None:
 
 
 def test_qlora_quantises_block_linears_only() -> None:
+    """Packed nibbles, one fp32 scale per 64 weights, and a code book of 64 bytes with each of the two matrices."""
     ledger = apply_passes(a_model(), a_job(method="qlora", rank=4), a_config(precision="bf16"))
     embedding, block, head = ledger.groups
     linears = HIDDEN * HIDDEN + HIDDEN * INNER
-    assert block.num_params * block.weight_bytes_per_param == pytest.approx(
-        linears * BYTES_PER_ELEMENT["nf4"] + HIDDEN * 2.0
-    )
+    packed = linears * BYTES_PER_ELEMENT["nf4"] + 2 * 64
+    assert block.num_params * block.weight_bytes_per_param == pytest.approx(packed + HIDDEN * 2.0)
+    assert (block.quantised_bytes, block.dequantised_bytes) == (packed, 2 * linears)
+    assert block.dequantised_temp_bytes == 2 * HIDDEN * INNER
     assert embedding.weight_bytes_per_param == head.weight_bytes_per_param == 2.0
+    assert embedding.dequantised_bytes == head.dequantised_bytes == 0.0
+
+
+def test_double_quantisation_takes_0_516_bytes_a_parameter() -> None:
+    """0.5 + 1/64 + 4/(64 x 256) (2305.14314, section 3), code books aside."""
+    size = 4096 * 14336
+    assert nf4_bytes(size, double_quant=False) / size == pytest.approx(0.5625, rel=1e-5)
+    assert nf4_bytes(size, double_quant=True) / size == pytest.approx(0.5 + 1 / 64 + 4 / (64 * 256), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16_amp"])
+def test_unquantised_weights_may_be_fp32_and_then_so_are_hidden_states(name: str) -> None:
+    job = a_job(method="qlora", rank=4, unquantised="fp32")
+    ledger = apply_passes(a_model(), job, a_config(precision=name))
+    embedding, block, head = ledger.groups
+    assert embedding.weight_bytes_per_param == head.weight_bytes_per_param == 4.0
+    assert block.input_elements * ledger.compute_bytes == 4.0 * HIDDEN
 
 
 def test_case_6_experts_stay_unquantised() -> None:

@@ -75,6 +75,12 @@ class TuneSpec:
         "all-linear", doc="linears that get an adapter: all-linear, attention, or names"
     )
     merge: bool = key(False, doc="merge the adapter into the saved model")
+    double_quant: bool = key(False, doc="qlora: quantise the scales of the 4-bit blocks too (0.516 bytes, not 0.5625)")
+    unquantised: Literal["16bit", "fp32"] = key(
+        "16bit",
+        doc="qlora: format of what stays unquantised (embeddings, norms, head): 16bit, or fp32 as peft's "
+        "prepare_model_for_kbit_training leaves it",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

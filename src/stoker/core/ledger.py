@@ -131,6 +131,7 @@ class ModuleGroup:
     recomputed: bool = False
     in_backward: bool = True  # False: frozen with nothing that learns below it, so backward ends above it
     weights_quantised: bool = False  # weight_bytes_per_param is set by the adapter (nf4); precision leaves it
+    unquantised_bytes_per_param: float = 2.0  # weights_quantised: of those parameters that are not in 4 bits
     quantised_bytes: float = 0.0  # packed weights and scales of one copy: read whole by every pass over it
     dequantised_bytes: float = 0.0  # their 16-bit copies, written and read again by every pass over one copy
     dequantised_temp_bytes: float = 0.0  # the largest such copy: alive while its linear is at work
@@ -214,7 +215,7 @@ class Ledger:
     parameters, linears, attention heads and saved elements of a group, pipeline parallel its repeats; only what ranks
     of data parallel share is left in the group's `..._shards`. So sums over the groups need no division by a degree.
     `token_shards`: ranks that share a sample's tokens (cp); batches of `estimators/scenario.py` are already divided.
-    `in_flight`: micro-batches whose kept activations stand together (pipeline); the working set counts once.
+    `in_flight`: micro-batches whose kept activations may stand together (pipeline), where a step has so many.
     `rank_outputs`: columns of the logits on this rank; read `num_outputs`.
     `stages`: the ledgers of unlike GPUs of a pipeline or a layer split (the first and the last): memory is that of
     the fullest of them, time that of the ledger itself (`estimators/stages.py`).

@@ -42,6 +42,7 @@ from stoker.engine.update import Updater
 from stoker.observe.writer import RecordWriter
 from stoker.techniques.loss import loss
 from stoker.techniques.optimizer import optimizer
+from stoker.techniques.packages import require_packages
 from stoker.techniques.packing import packing
 from stoker.techniques.precision import precision
 from stoker.techniques.precision.accumulate import GradientAccumulator
@@ -67,7 +68,10 @@ class Parts:
 
 
 def prepare_parts(plan: Plan, progress: Progress) -> Parts:
-    """Data read and tokenised, model built and checked against them. Raises DataError, ModelError, RunError."""
+    """Data read and tokenised, model built and checked against them.
+
+    Raises DataError, ModelError, RunError, and EnvironmentProblem where a package of the job's techniques is missing.
+    """
     candidate = plan.picked or (plan.candidates[0] if plan.candidates else None)
     if candidate is None:
         raise RunError(
@@ -77,6 +81,7 @@ def prepare_parts(plan: Plan, progress: Progress) -> Parts:
             fix=_("`stoker plan` says what would fit"),
         )
     job, config = plan.job, candidate.run_config
+    require_packages(job)
     device = preflight.choose_device(candidate.cluster.device, config, config.parallel.world_size)
     data = prepare_data(
         job,

@@ -11,7 +11,7 @@ import torch
 from stoker.core.errors import RunError
 from stoker.core.hardware import Device
 from stoker.core.i18n import _
-from stoker.core.ledger import ModuleGroup
+from stoker.core.ledger import Linear, ModuleGroup
 from stoker.core.run_config import RunConfig
 from stoker.engine.checkpoint import require_space_for_run
 from stoker.engine.memory import PROBE
@@ -29,10 +29,12 @@ def optimizer_bytes(name: str, parameters: list[torch.nn.Parameter], *, masters:
     for itemsize in {p.element_size() for p in parameters}:
         count = sum(p.numel() for p in parameters if p.element_size() == itemsize)
         master = 4.0 if masters and itemsize < 4 else 0.0
+        matrices = [p for p in parameters if p.element_size() == itemsize and p.ndim == 2]
         group = ModuleGroup(
             name="all",
             kind="block",
             num_params=count,
+            linears=tuple(Linear(name="", in_features=p.shape[1], out_features=p.shape[0]) for p in matrices),
             weight_bytes_per_param=float(itemsize),
             master_bytes_per_param=master,
         )

@@ -34,6 +34,7 @@ from stoker.planner.explain import (
 from stoker.planner.levers import find_levers
 from stoker.planner.rank import is_sure, rank
 from stoker.planner.space import clusters
+from stoker.techniques.packages import package_note
 
 _OFFERS_SHOWN = 8
 
@@ -82,9 +83,7 @@ def make_plan(
         runner_up=runner_up.rank if runner_up else None,
         summary=summarise(job, picked, explained, usd_krw),
         smaller_gpu=smaller_gpu(evaluator, picked, wanted),
-        notes=tuple(
-            note for note in (*notes, *model.notes, scaling, order_note(job, explained), stale_note(picked)) if note
-        ),
+        notes=tuple(note for note in (*notes, *model.notes, scaling, *_own_notes(job, explained, picked)) if note),
         offers_date=snapshot.date if snapshot is not None and here is None else None,
         offers_age_days=_age_days(snapshot.date, today) if snapshot is not None and here is None else None,
         usd_krw=usd_krw,
@@ -93,6 +92,10 @@ def make_plan(
         levers_for=f"{lost.cluster.label} {lost.run_config.label}" if lost is not None else "",
         usd_krw_date=snapshot.usd_krw_date if snapshot is not None else None,
     )
+
+
+def _own_notes(job: Job, explained: Sequence[Candidate], picked: Candidate | None) -> tuple[str | None, ...]:
+    return order_note(job, explained), stale_note(picked), package_note(job)
 
 
 def _check_names(snapshot: OffersSnapshot, job: Job) -> None:

@@ -44,17 +44,6 @@ def rejection(cluster: Cluster, code: str, reason: str, fix: str) -> Rejection:
     return Rejection(gpu=cluster.device.name, num_gpus=cluster.num_gpus, reason=reason, fix=fix, code=code)
 
 
-def _method_not_offered(job: Job, cluster: Cluster) -> Rejection | None:
-    if job.tune.method != "qlora":
-        return None
-    return rejection(
-        cluster,
-        "ST323",
-        _("qlora is not offered yet: nothing here can run 4-bit weights"),
-        _("use tune.method: lora"),
-    )
-
-
 def _placement_not_offered(job: Job, cluster: Cluster) -> Rejection | None:
     if job.run.placement != "tiers" and job.hardware.nvme is None:
         return None
@@ -222,7 +211,6 @@ def memory_rejection(candidate: Candidate, fix: str) -> Rejection:
 
 
 _BEFORE: tuple[Callable[[Job, Cluster], Rejection | None], ...] = (
-    _method_not_offered,
     _placement_not_offered,
     _degrees_not_offered,
     _packed_not_offered,

@@ -30,7 +30,7 @@ def attach_low_rank(model: nn.Module, tune: TuneSpec, *, dora: bool) -> nn.Modul
 
     base = base_attribute(model)
     freeze_prefixes(model, tune.freeze)
-    targets = [name for name, _linear in _block_linears(model, base) if _wanted(name, base, tune)]
+    targets = [name for name, _linear in block_linears(model, base) if _wanted(name, base, tune)]
     if not targets:
         raise nothing_to_adapt(type(model).__name__, tune)
     language = is_language_model(model)
@@ -63,7 +63,7 @@ def _is_linear(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear) or _is_transposed(module)
 
 
-def _block_linears(model: nn.Module, base: str) -> Iterator[tuple[str, nn.Module]]:
+def block_linears(model: nn.Module, base: str) -> Iterator[tuple[str, nn.Module]]:
     """(name, linear) of the linears inside repeated layers of the base model."""
     for name, module in model.named_modules():
         inner = below_base(name, base)

@@ -23,9 +23,27 @@ def saved_in_16_bit(group: ModuleGroup) -> ModuleGroup:
 
 
 def saved_under_autocast(group: ModuleGroup, compute_bytes: float) -> ModuleGroup:
-    """`group` under autocast: fp32 norms and block inputs, one narrow input copy per linear."""
+    """`group` under autocast: fp32 norms and block inputs, one narrow input copy per linear.
+
+    4-bit linears answer in the format they were asked in: in fp32 where the hidden states are (`unquantised: fp32`),
+    so what a gate multiplies is fp32 too; in 16 bits, norms apart, where nothing is.
+    """
     saved = tuple(_autocast_form(t) for t in _with_adapters(group, adapter_bytes=None))
-    return replace(group, saved=saved, input_elements=group.input_elements * 4.0 / compute_bytes)
+    if not group.weights_quantised:
+        return replace(group, saved=saved, input_elements=group.input_elements * 4.0 / compute_bytes)
+    if not computes_wide(group):
+        return replace(group, saved=saved)
+    wide = tuple(_in_fp32(t) if t.role == "activation_input" else t for t in saved)
+    return replace(group, saved=wide, input_elements=group.input_elements * 4.0 / compute_bytes)
+
+
+def computes_wide(group: ModuleGroup) -> bool:
+    """Whether what stays unquantised is fp32, so that the hidden states between blocks are."""
+    return group.weights_quantised and group.unquantised_bytes_per_param == 4.0
+
+
+def _in_fp32(tensor: SavedTensor) -> SavedTensor:
+    return tensor if tensor.bytes_per_element is not None else replace(tensor, bytes_per_element=4.0)
 
 
 def _with_adapters(group: ModuleGroup, adapter_bytes: float | None) -> Iterator[SavedTensor]:
@@ -37,6 +55,8 @@ def _with_adapters(group: ModuleGroup, adapter_bytes: float | None) -> Iterator[
 
 
 def _autocast_form(tensor: SavedTensor) -> SavedTensor:
+    if tensor.role == "other" and tensor.name.startswith("adapter.") and tensor.name.endswith(".rank"):
+        return replace(tensor, bytes_per_element=None)  # the first factor's output, which autocast narrows
     if tensor.role == "norm_input" and tensor.bytes_per_element is None:
         return replace(tensor, bytes_per_element=4.0)
     if tensor.role == "linear_input" and tensor.name.endswith(".normalised"):  # an RMSNorm's, fp32 like its weight

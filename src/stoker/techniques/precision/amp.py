@@ -44,7 +44,7 @@ class Amp:
         """Everything to fp32, except frozen linears beside adapters."""
         from stoker.techniques.precision.conversion import convert_parameters, narrow_frozen_linears
 
-        convert_parameters(model, base="fp32")
+        convert_parameters(model, base="fp32", compute=self.compute_dtype)
         narrow_frozen_linears(model, self.compute_dtype)
 
     def autocast(self, device_type: str) -> AbstractContextManager[Any]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker.core.hardware import Device
 from stoker.core.ledger import Ledger, ModuleGroup
-from stoker.techniques.precision.activations import saved_in_16_bit
+from stoker.techniques.precision.activations import computes_wide, saved_in_16_bit
 from stoker.techniques.precision.capability import why_unsupported
+from stoker.techniques.precision.fp32 import in_fp32
 from stoker.techniques.protocols import Optimizer
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ class Bf16:
     accumulates_fp32: ClassVar[bool] = True
 
     def apply(self, ledger: Ledger) -> Ledger:
-        """2 + 2 bytes a parameter, 4 for the master."""
+        """2 + 2 bytes a parameter, 4 for the master; beside fp32 embeddings of a quantised model everything is fp32."""
+        if any(computes_wide(group) for group in ledger.groups):
+            changed = ledger.map_groups(in_fp32, by=self.name)
+            return replace(changed, compute_dtype="bf16", compute_bytes=4.0, autocast=False)
         changed = ledger.map_groups(self._in_bf16, by=self.name)
         return replace(changed, compute_dtype="bf16", compute_bytes=2.0, autocast=False)
 
@@ -42,7 +46,7 @@ class Bf16:
         """Every parameter to bf16, adapters to fp32."""
         from stoker.techniques.precision.conversion import convert_parameters
 
-        convert_parameters(model, base="bf16")
+        convert_parameters(model, base="bf16", compute="bf16")
 
     def autocast(self, device_type: str) -> AbstractContextManager[Any]:
         """No autocast: weights are bf16 already."""

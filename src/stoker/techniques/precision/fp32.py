@@ -24,7 +24,7 @@ class Fp32:
 
     def apply(self, ledger: Ledger) -> Ledger:
         """4 + 4 bytes a parameter."""
-        changed = ledger.map_groups(_in_fp32, by=self.name)
+        changed = ledger.map_groups(in_fp32, by=self.name)
         return replace(changed, compute_dtype="fp32", compute_bytes=4.0, autocast=False)
 
     def unsupported(self, device: Device) -> str | None:
@@ -35,7 +35,7 @@ class Fp32:
         """Every floating parameter to fp32."""
         from stoker.techniques.precision.conversion import convert_parameters
 
-        convert_parameters(model, base="fp32")
+        convert_parameters(model, base="fp32", compute="fp32")
 
     def autocast(self, device_type: str) -> AbstractContextManager[Any]:
         """No autocast."""
@@ -46,8 +46,11 @@ class Fp32:
         return inner.build(groups)
 
 
-def _in_fp32(group: ModuleGroup) -> ModuleGroup:
+def in_fp32(group: ModuleGroup) -> ModuleGroup:
+    """`group` with fp32 weights, gradients and activations; of a quantised one, everything but its 4-bit weights."""
     group = saved_in_fp32(group)
-    if group.weights_quantised:
-        return replace(group, grad_bytes_per_param=4.0)
-    return replace(group, weight_bytes_per_param=4.0, master_bytes_per_param=0.0, grad_bytes_per_param=4.0)
+    weight = 4.0
+    if group.weights_quantised and group.num_params:
+        unquantised = group.num_params - group.dequantised_bytes / 2.0
+        weight = (group.quantised_bytes + 4.0 * unquantised) / group.num_params
+    return replace(group, weight_bytes_per_param=weight, master_bytes_per_param=0.0, grad_bytes_per_param=4.0)
