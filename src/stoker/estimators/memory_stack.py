@@ -11,8 +11,9 @@ from stoker.core.stack import Stack
 _FP32 = 4.0
 
 
-def as_stack(ledger: Ledger, stack: Stack, *, compiled: bool = False) -> Ledger:
-    """`ledger` with the widths and the saved tensors of `stack`; `compiled`: by torch.compile or a kernel of its own.
+def as_stack(ledger: Ledger, stack: Stack, *, compiled: bool = False, fused_attention: bool = False) -> Ledger:
+    """`ledger` with the widths and the saved tensors of `stack`; `compiled`: by torch.compile or a kernel of its own;
+    `fused_attention`: the run's attention is a fused kernel, which some programs have for ALiBi too.
 
     Frozen weights stay as they were loaded, in 16 bits, also under autocast. Fused or compiled norms keep their input
     in the compute format; compiled activations are computed again in backward.
@@ -28,7 +29,10 @@ def as_stack(ledger: Ledger, stack: Stack, *, compiled: bool = False) -> Ledger:
         result = result.map_groups(_fused_norms, by="fused_norms")
     if compiled:
         result = result.map_groups(_fused_activations, by="compiled")
-    return replace(result, stages=tuple(as_stack(stage, stack, compiled=compiled) for stage in result.stages))
+    if fused_attention and stack.flash_always:
+        result = result.map_groups(_without_keys, by="flash_always")
+    stages = (as_stack(stage, stack, compiled=compiled, fused_attention=fused_attention) for stage in result.stages)
+    return replace(result, stages=tuple(stages))
 
 
 def _as_loaded(group: ModuleGroup, ledger: Ledger) -> ModuleGroup:
@@ -58,6 +62,10 @@ def _streams(count: int) -> int:
     """Distinct tensors of the stream's width that `count` linears read: one for queries to values, one each for
     the output projection and the feed-forward half."""
     return min(count, 3)
+
+
+def _without_keys(group: ModuleGroup) -> ModuleGroup:
+    return replace(group, saved=tuple(tensor for tensor in group.saved if not tensor.per_key))
 
 
 def _fused_norms(group: ModuleGroup) -> ModuleGroup:

@@ -47,7 +47,7 @@ def predict(trial: Trial) -> Prediction | NotScored:
         return _memory(trial)
     if metric == "oom":
         estimate = estimate_memory(trial.scenario)
-        fits = _fit(estimate, trial)
+        fits = estimate.fit_probability
         return Prediction(
             expected=1.0 - fits,
             low=0.0,
@@ -93,7 +93,7 @@ def _memory(trial: Trial) -> Prediction:
         expected=value,
         low=value * low / wider,
         high=value * high * wider,
-        fit_probability=_fit(estimate, trial),
+        fit_probability=_fit(trial),
         memory=estimate,
         terms={name: float(term) for name, term in estimate.terms.items()},
     )
@@ -108,8 +108,8 @@ def memory_in(estimate: MemoryEstimate, reading: Reading) -> float:
     return float(estimate.expected_bytes)
 
 
-def _fit(estimate: MemoryEstimate, trial: Trial) -> float:
-    return estimate.fit_probability
+def _fit(trial: Trial) -> float:
+    return estimate_memory(trial.fitting).fit_probability
 
 
 def _time(trial: Trial) -> Prediction:
@@ -118,7 +118,7 @@ def _time(trial: Trial) -> Prediction:
     seconds = step.step_s * scenario.stack.time_factor
     spread = time_spread(scenario) * _wider(trial) + (_wider(trial) - 1.0)
     low_s, high_s = seconds / (1.0 + spread), seconds * (1.0 + spread)
-    fits = _fit(estimate_memory(scenario), trial)
+    fits = _fit(trial)
     terms = {name: value * scenario.stack.time_factor for name, value in step.terms.items()}
     if measurement.metric == "step_time_s":
         share = 1.0 / scenario.config.gradient_accumulation_steps if "micro-batch" in _first(measurement.unit) else 1.0
@@ -157,7 +157,7 @@ def _total(trial: Trial) -> Prediction | NotScored:
         expected=seconds,
         low=seconds / (1.0 + spread),
         high=seconds * (1.0 + spread),
-        fit_probability=_fit(estimate_memory(scenario), trial),
+        fit_probability=_fit(trial),
         terms=terms,
     )
 

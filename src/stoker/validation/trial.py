@@ -5,7 +5,7 @@ leaves open the stack's row answers; what nobody answers is a reason. Shapes and
 repeat them.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,12 +23,14 @@ from stoker.core.profile import LengthDistribution, lengths_constant
 from stoker.core.run_config import RunConfig, TierShares
 from stoker.core.stack import Stack
 from stoker.estimators.ledger_sums import LedgerSums, sum_ledger
+from stoker.estimators.memory import estimate_memory
 from stoker.estimators.memory_stack import as_stack
 from stoker.estimators.scenario import Scenario
 from stoker.techniques.optimizer import OPTIMIZERS
 from stoker.techniques.passes import apply_passes
 from stoker.techniques.precision import PRECISIONS
 from stoker.techniques.recompute import RECOMPUTES
+from stoker.validation.alternatives import Alternative, alternatives
 from stoker.validation.notes import (
     dropped_beyond,
     lengths_from_moments,
@@ -47,6 +49,7 @@ from stoker.validation.wording import (
     read_method,
     read_optimizer,
     read_precision,
+    read_products,
     read_recompute,
     reads_compile,
 )
@@ -74,11 +77,14 @@ class NotScored:
 class Trial:
     """A measurement as a scenario: `model` by its hub id, `method` in our words.
 
+    `fitting`: the same with what the table leaves open chosen so that it fits, where any choice does.
+
     `widened`: what was assumed, each of which widens the interval.
     """
 
     measurement: Measurement
     scenario: Scenario
+    fitting: Scenario
     model: str
     method: str
     tune: TuneSpec
@@ -115,35 +121,64 @@ def _trial(measurement: Measurement, efficiency: Efficiency, stack: Stack) -> Tr
     method = read_method(measurement)
     strategy = read_strategy(measurement.strategy, _num_gpus(measurement))
     config, assumed = _config(measurement, stack, method, strategy, device)
-    size = read_image_size(measurement)
     job = _job(measurement, stack, method.method, model.task, config)
-    ledger, sums = _ledger_of(model.hub_id, size, model, job, config, stack)
-    widened = [*assumed]
+    lengths = _lengths(measurement, stack, model, method)
     if not certain:
-        widened.append("gpu form")
+        assumed.append("gpu form")
     if model.is_generic:
-        widened.append("generic model")
+        assumed.append("generic model")
     if method.is_near:
-        widened.append("method")
-    scenario = Scenario(
-        task=model.task,
-        optimizer=job.train.optimizer,
-        ledger=ledger,
-        sums=sums,
-        config=config,
-        cluster=_cluster(device, config.parallel.world_size),
-        lengths=_lengths(measurement, stack, model, method),
-        efficiency=efficiency,
-        stack=stack,
-    )
+        assumed.append("method")
+    cluster = _cluster(device, config.parallel.world_size)
+    size = read_image_size(measurement)
+
+    def scenario_of(option: RunConfig) -> Scenario:
+        ledger, sums = _ledger_of(model.hub_id, size, model, job, option, stack)
+        return Scenario(
+            task=model.task,
+            optimizer=job.train.optimizer,
+            ledger=ledger,
+            sums=sums,
+            config=option,
+            cluster=cluster,
+            lengths=lengths,
+            efficiency=efficiency,
+            stack=stack,
+            products=read_products(measurement),
+        )
+
+    options = list(alternatives(measurement, config, batch_assumed="micro-batch size" in assumed))
+    scenario, fitting, chosen = _plainest_that_fits(options, scenario_of)
     return Trial(
         measurement=measurement,
         scenario=scenario,
+        fitting=fitting,
         model=model.hub_id,
         method=method.method,
         tune=job.tune,
-        widened=tuple(widened),
+        widened=tuple(dict.fromkeys((*assumed, *chosen))),
     )
+
+
+def _plainest_that_fits(
+    options: Sequence[Alternative], scenario_of: Callable[[RunConfig], Scenario]
+) -> tuple[Scenario, Scenario, tuple[str, ...]]:
+    """(the scenario to predict, one that fits, what differs from the plainest); the plainest where none fits.
+
+    A recomputation of everything is taken for the fit alone: tuned recipes seldom pay its time.
+    """
+    plainest = scenario_of(options[0].config)
+    if len(options) == 1 or estimate_memory(plainest).fits:
+        return plainest, plainest, ()
+    for option in options[1:]:
+        try:
+            scenario = scenario_of(option.config)
+        except StokerError:
+            continue  # nothing to recompute in a convolutional network
+        if estimate_memory(scenario).fits:
+            costly = "recompute" in option.chosen and option.config.recompute == "full"
+            return (plainest if costly else scenario), scenario, option.chosen
+    return plainest, plainest, ()
 
 
 def _num_gpus(measurement: Measurement) -> int:
@@ -275,7 +310,12 @@ def _ledger_of(
     )
     if key not in _ledgers:
         arch = _arch(name, image_size, model)
-        ledger = as_stack(_passed(arch, job, config), stack, compiled=config.capture == "compile")
+        ledger = as_stack(
+            _passed(arch, job, config),
+            stack,
+            compiled=config.capture == "compile",
+            fused_attention=config.attention != "eager",
+        )
         _ledgers[key] = ledger, sum_ledger(ledger)
     return _ledgers[key]
 

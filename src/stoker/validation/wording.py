@@ -97,6 +97,16 @@ def read_precision(measurement: Measurement, stack: Stack, method: Method) -> tu
     return (usual,)
 
 
+def read_products(measurement: Measurement) -> str:
+    """The format of matrix products where it is not that of the activations: tf32, fp8 or fp4; else ""."""
+    words = measurement.precision.casefold()
+    if re.search(r"nvfp4|mxfp4|(^|[^n])fp4", words):
+        return "fp4"
+    if re.search(r"fp8|float8", words):
+        return "fp8"
+    return "tf32" if "tf32" in words else ""
+
+
 def read_optimizer(measurement: Measurement, method: Method) -> tuple[str, ...]:
     """Optimizers that the column may mean, best first; nothing said: AdamW."""
     words = measurement.optimizer.casefold()
