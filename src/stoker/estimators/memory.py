@@ -11,6 +11,7 @@ from stoker.estimators.memory_phases import Dynamic, dynamic_bytes, phase_bytes,
 from stoker.estimators.memory_reserved import slack_bytes
 from stoker.estimators.scenario import Scenario, fullest_batch
 from stoker.estimators.stages import stage_scenarios
+from stoker.estimators.tiers import tiered_memory
 from stoker.techniques.parallel import parallel
 
 __all__ = ["estimate_memory", "saved_bytes"]
@@ -19,10 +20,16 @@ __all__ = ["estimate_memory", "saved_bytes"]
 def estimate_memory(scenario: Scenario) -> MemoryEstimate:
     """Memory of the fullest rank of `scenario`; `terms` sum to `expected_bytes` (reserved plus context).
 
-    Phases are allocated bytes plus context. Of a pipeline's unlike stages the fullest counts.
+    Phases are allocated bytes plus context. Of a pipeline's unlike stages the fullest counts. Under placement tiers
+    `terms` are those of GPU memory, and `tiers` says what lies elsewhere.
     """
-    estimates = [_of_rank(stage) for stage in stage_scenarios(scenario) or (scenario,)]
+    estimates = [_placed(stage) for stage in stage_scenarios(scenario) or (scenario,)]
     return max(estimates, key=lambda estimate: estimate.expected_bytes)
+
+
+def _placed(scenario: Scenario) -> MemoryEstimate:
+    whole = _of_rank(scenario)
+    return tiered_memory(scenario, whole) if scenario.config.placement == "tiers" else whole
 
 
 def _of_rank(scenario: Scenario) -> MemoryEstimate:

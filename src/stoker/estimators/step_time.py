@@ -4,13 +4,14 @@ The mean micro-batch times the number of micro-batches, the update, and the comm
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 
 from stoker.core.run_config import Parallel
 from stoker.estimators.comm import comm_time
-from stoker.estimators.compute import MicroBatchTime, micro_batch_time, optimizer_time
+from stoker.estimators.compute import MicroBatchTime, PassTime, micro_batch_time, optimizer_time
 from stoker.estimators.scenario import Scenario, mean_batch
+from stoker.estimators.tiers import assumed_speeds, replay_seconds, schedule_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,19 +28,20 @@ def estimate_step(scenario: Scenario) -> StepTime:
     constants = scenario.efficiency.constants
     rounds = scenario.config.gradient_accumulation_steps
     micro = micro_batch_time(scenario, mean_batch(scenario))
-    update = optimizer_time(scenario)
+    forward_s, backward_s = rounds * micro.forward.total_s, rounds * micro.backward.total_s
+    update, transfer_s = _update_and_transfer(scenario, forward_s, backward_s)
     parallel = scenario.config.parallel
     ranks = 1 if parallel.kind == "layer_split" else parallel.world_size
     late = constants["straggler_frac"] * log2(ranks) if ranks > 1 else 0.0
     device_s = rounds * micro.device_s
     issue_s = rounds * (micro.total_s + _one_lock_s(parallel, micro)) + max(update.device_s, update.host_s)
-    comm = comm_time(scenario, rounds * micro.forward.total_s, rounds * micro.backward.total_s)
+    comm = comm_time(scenario, forward_s, backward_s)
     hooks_s = constants["host_s_per_parallel_step"] if ranks > 1 else 0.0
     terms = {
         "compute": device_s,
         "optimizer": update.device_s,
         "exposed_comm": comm.exposed_s + late * issue_s + hooks_s,
-        "exposed_transfer": 0.0,
+        "exposed_transfer": transfer_s,
         "bubble": comm.bubble_s,
         "host_overhead": issue_s - device_s - update.device_s + constants["host_s_per_step"],
     }
@@ -48,6 +50,16 @@ def estimate_step(scenario: Scenario) -> StepTime:
     factor = scenario.correction.time_factor if scenario.correction else 1.0
     scaled = {name: seconds * factor for name, seconds in terms.items()}
     return StepTime(step_s=sum(scaled.values()), terms=scaled, micro_batch=micro)
+
+
+def _update_and_transfer(scenario: Scenario, forward_s: float, backward_s: float) -> tuple[PassTime, float]:
+    """(the update in GPU memory, exposed seconds of tiers with the update that runs there)."""
+    update = optimizer_time(scenario)
+    if scenario.config.placement != "tiers":
+        return update, 0.0
+    speeds = assumed_speeds(scenario.cluster, scenario.efficiency.constants)
+    found = replay_seconds(schedule_of(scenario), speeds, forward_s=forward_s, backward_s=backward_s)
+    return replace(update, device_s=update.device_s * found.resident_frac), found.exposed_s
 
 
 def _one_lock_s(parallel: Parallel, micro: MicroBatchTime) -> float:

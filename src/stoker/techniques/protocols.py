@@ -242,4 +242,8 @@ class PlacementTechnique(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def can_run(self) -> bool:
+        """Whether this version's engine executes it; else it is priced only."""
+
     def apply(self, ledger: Ledger) -> Ledger: ...

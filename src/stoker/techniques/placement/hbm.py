@@ -11,6 +11,7 @@ class Hbm:
     """One tier."""
 
     name: ClassVar[str] = "hbm"
+    can_run: ClassVar[bool] = True
 
     def apply(self, ledger: Ledger) -> Ledger:
         """The ledger as it is."""
