@@ -1,0 +1,66 @@
+"""What a table leaves open about a run that did run: the plainest choice that fits its GPU is the one that was made.
+
+Open are a recompute that the table does not state (recipes choose the least that fits), the sharding of a Megatron
+row without one (state beyond the GPU was sharded whatever the row says), and a micro-batch that had to be assumed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Final
+
+from stoker.core.measurement import Measurement
+from stoker.core.run_config import Recompute, RunConfig, ZeroStage
+
+_OPEN: Final = ("recipe", "unstated", "unknown", "n/a")
+_SMALLEST: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One way the run may have been; `chosen`: what differs from the plainest."""
+
+    config: RunConfig
+    chosen: tuple[str, ...] = ()
+
+
+def alternatives(measurement: Measurement, config: RunConfig, *, batch_assumed: bool) -> Iterator[Alternative]:
+    """`config` first, then less plain ones: sharded, smaller batches, more recompute. OOM rows leave nothing open."""
+    recomputes: tuple[Recompute, ...] = (config.recompute,)
+    stages: tuple[ZeroStage, ...] = (config.parallel.zero_stage,)
+    sizes: tuple[int, ...] = (config.micro_batch_size,)
+    if measurement.metric != "oom":
+        recomputes = _recomputes(measurement, config)
+        if config.parallel.zero_stage == 1 and config.parallel.dp_shard > 1 and "fsdp" not in measurement.strategy:
+            stages = (1, 3)
+        if batch_assumed:
+            sizes = _sizes(config.micro_batch_size)
+    for stage, recompute, size in product(stages, recomputes, sizes):
+        changes = (
+            ("sharding", stage != config.parallel.zero_stage),
+            ("recompute", recompute != config.recompute),
+            ("micro-batch size", size != config.micro_batch_size),
+        )
+        yield Alternative(
+            config=replace(
+                config,
+                parallel=replace(config.parallel, zero_stage=stage),
+                recompute=recompute,
+                micro_batch_size=size,
+                global_batch_size=config.global_batch_size // config.micro_batch_size * size,
+            ),
+            chosen=tuple(name for name, differs in changes if differs),
+        )
+
+
+def _recomputes(measurement: Measurement, config: RunConfig) -> tuple[Recompute, ...]:
+    words = measurement.recompute.casefold()
+    is_open = not words or any(word in words for word in _OPEN)
+    return ("none", "selective", "full") if is_open and config.recompute == "none" else (config.recompute,)
+
+
+def _sizes(most: int) -> tuple[int, ...]:
+    sizes = [most]
+    while sizes[-1] > _SMALLEST:
+        sizes.append(sizes[-1] // 2)
+    return tuple(sizes)
