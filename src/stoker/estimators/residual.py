@@ -1,24 +1,27 @@
 """What measured runs of a stack say about its other runs: the residual, split over the parts that can carry it.
 
 A stack's memory is predicted as held + dynamic + slack + context bytes. A run measures one or more sums of these
-(allocated; reserved; a process). Each part has a factor (context: an offset in bytes) around 1 with a prior spread,
-and the readings move the factors as far as the spreads allow: the posterior mean of a linear model with Gaussian
-priors, solved in closed form. So state, which is counted, hardly moves; what comes and goes takes most; and a constant
-offset stays one. One factor on the total would instead scale a context with the batch (docs/math.md, section 5).
+(allocated; reserved; a process). Each part has a factor around 1 with a prior spread, and the readings move the factors
+as far as the spreads allow: the posterior mean of a linear model with Gaussian priors, in closed form. So state, which
+is counted, hardly moves; what comes and goes takes most; one factor on the total would scale a context with the batch.
+
+Part of a residual is the run's own (its shape, the allocator's luck), the rest the stack's. How much is the stack's is
+estimated from the residual itself: its square less the square of what single runs scatter by, at least none. So a
+prediction that was right stays, and one that was far off moves nearly all the way (docs/math.md, section 5).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import exp, log, sqrt
 
 from stoker.core.estimate import MemoryEstimate
 
 HELD = ("params", "grads", "optimizer_states", "masters")
 PARTS = ("held", "dynamic", "slack", "context")
-_PRIORS = {"held": 0.03, "dynamic": 0.30, "slack": 0.60, "context": 0.5}
-_NOISE_FRAC = 0.005  # of a reading: the allocator rounds, steps differ
-_SLACK_NOISE = 0.4  # of the slack: how blocks fragment differs from run to run, so one run tells little about it
-_Z90 = 1.6449
+_PRIORS = {"held": 0.03, "dynamic": 0.30, "slack": 0.60, "context": 0.50}  # relative to each other
+_RUN_FRAC = 0.04  # what runs of one stack scatter by in memory, of the reading
+_RUN_SLACK_FRAC = 0.40  # and in slack, of the slack: blocks fragment differently in every run
+_RUN_TIME_FRAC = 0.10  # and in time: shapes, lengths, clocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +53,26 @@ class MemoryCorrection:
     context: float = 1.0
     spread: Mapping[str, float]
 
+    @property
+    def factors(self) -> dict[str, float]:
+        """Part -> factor."""
+        return {"held": self.held, "dynamic": self.dynamic, "slack": self.slack, "context": self.context}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Equation:
+    """One reading: its residual, what each part weighs in it, and the scatter of single runs, all over the reading."""
+
+    weights: tuple[float, ...]
+    residual: float
+    noise: float
+
 
 def parts_of(estimate: MemoryEstimate) -> PartBytes:
     """`estimate` by parts. Allocated beyond the state comes and goes; reserved beyond allocated is slack."""
     context = float(estimate.terms.get("framework", 0))
-    held = float(sum(estimate.terms.get(name, 0) for name in HELD))
     allocated = float(estimate.peak_allocated_bytes)
-    held = min(held, allocated)
+    held = min(float(sum(estimate.terms.get(name, 0) for name in HELD)), allocated)
     slack = max(estimate.expected_bytes - context - allocated, 0.0)
     return PartBytes(held=held, dynamic=allocated - held, slack=slack, context=context)
 
@@ -67,37 +83,66 @@ def correct(predicted: MemoryEstimate, measured: Reading) -> MemoryCorrection:
 
 
 def correct_all(runs: Iterable[tuple[MemoryEstimate, Reading]]) -> MemoryCorrection:
-    """The correction of all `runs` of one stack together; without any, the priors."""
-    precision = [
-        [1.0 / _PRIORS[part] ** 2 if row == col else 0.0 for col, part in enumerate(PARTS)] for row in range(4)
-    ]
-    pull = [0.0] * 4
-    for predicted, measured in runs:
-        for weights, residual in _equations(parts_of(predicted), measured):
-            for row in range(4):
-                pull[row] += weights[row] * residual
-                for col in range(4):
-                    precision[row][col] += weights[row] * weights[col]
+    """The correction of all `runs` of one stack together; without any, all factors are one."""
+    equations = [equation for predicted, measured in runs for equation in _equations(parts_of(predicted), measured)]
+    priors = _scaled_priors(equations)
+    size = len(PARTS)
+    precision = [[1.0 / priors[row] ** 2 if row == col else 0.0 for col in range(size)] for row in range(size)]
+    pull = [0.0] * size
+    for equation in equations:
+        for row in range(size):
+            pull[row] += equation.weights[row] * equation.residual / equation.noise**2
+            for col in range(size):
+                precision[row][col] += equation.weights[row] * equation.weights[col] / equation.noise**2
     covariance = _inverse(precision)
-    shift = [sum(covariance[row][col] * pull[col] for col in range(4)) for row in range(4)]
+    shift = [sum(covariance[row][col] * pull[col] for col in range(size)) for row in range(size)]
     factors = {part: max(1.0 + shift[index], 0.05) for index, part in enumerate(PARTS)}
     return MemoryCorrection(**factors, spread={part: sqrt(max(covariance[i][i], 0.0)) for i, part in enumerate(PARTS)})
 
 
-def _equations(parts: PartBytes, measured: Reading) -> list[tuple[list[float], float]]:
-    """(weights of the parts' shifts, residual) of each reading, both in units of the reading's own noise."""
-    held, dynamic, slack, context = parts.held, parts.dynamic, parts.slack, parts.context
-    sums = (
-        (measured.allocated_bytes, [held, dynamic, 0.0, 0.0], 0.0),
-        (measured.reserved_bytes, [held, dynamic, slack, 0.0], _SLACK_NOISE * slack),
-        (measured.process_bytes, [held, dynamic, slack, context], _SLACK_NOISE * slack),
+def stack_factor(measured_over_predicted: float, run_frac: float = _RUN_TIME_FRAC) -> float:
+    """The part of one run's ratio that its stack shares, as a factor for other runs: for times, or a bare total."""
+    ratio = log(measured_over_predicted)
+    shared = max(ratio**2 - run_frac**2, 0.0)
+    return exp(ratio * shared / ratio**2) if ratio else 1.0
+
+
+def _scaled_priors(equations: Sequence[_Equation]) -> list[float]:
+    """The priors, scaled so that together they expect the squared residuals less what single runs scatter by."""
+    priors = [_PRIORS[part] for part in PARTS]
+    if not equations:
+        return priors
+    excess = sum(max(eq.residual**2 - eq.noise**2, 0.0) for eq in equations) / len(equations)
+    expected = sum(
+        sum((prior * weight) ** 2 for prior, weight in zip(priors, eq.weights, strict=True)) for eq in equations
+    ) / len(equations)
+    scale = sqrt(excess / expected) if expected > 0.0 else 0.0
+    return [max(prior * scale, 1e-6) for prior in priors]
+
+
+def _equations(parts: PartBytes, measured: Reading) -> list[_Equation]:
+    """One equation a reading, of what it adds to the reading before: readings of one run share that run's scatter."""
+    added = (
+        (measured.allocated_bytes, (parts.held, parts.dynamic, 0.0, 0.0)),
+        (measured.reserved_bytes, (0.0, 0.0, parts.slack, 0.0)),
+        (measured.process_bytes, (0.0, 0.0, 0.0, parts.context)),
     )
-    result = []
-    for value, weights, own_noise in sums:
+    found = []
+    before = 0.0
+    weights: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+    for value, more in added:
+        weights = tuple(known + new for known, new in zip(weights, more, strict=True))
         if value:
-            noise = sqrt((_NOISE_FRAC * value) ** 2 + own_noise**2)
-            result.append(([weight / noise for weight in weights], (value - sum(weights)) / noise))
-    return result
+            own = _RUN_FRAC * (weights[0] + weights[1] + weights[3]) + _RUN_SLACK_FRAC * weights[2]
+            found.append(
+                _Equation(
+                    weights=tuple(weight / value for weight in weights),
+                    residual=(value - before - sum(weights)) / value,
+                    noise=max(own / value, 1e-4),
+                )
+            )
+            before, weights = value, (0.0, 0.0, 0.0, 0.0)
+    return found
 
 
 def _inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
