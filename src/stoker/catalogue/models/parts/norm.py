@@ -46,4 +46,4 @@ def rms_norm(name: str, width: int, *, copies: int = 1, style: RmsStyle = "llama
 
 def batch_norm(name: str, channels: int, elements: float) -> Part:
     """BatchNorm2d over `elements` of one image; running statistics are buffers, not parameters."""
-    return weights(2 * channels) + keeps(f"{name}.input", "norm_input", elements) + kernels(1)
+    return weights(2 * channels) + keeps(f"{name}.input", "other", elements) + kernels(1)
