@@ -45,11 +45,17 @@ def model_tensors(model: torch.nn.Module, *, trainable_only: bool) -> dict[str, 
     tensors: dict[str, torch.Tensor] = {}
     for name, tensor in model.state_dict().items():
         place = (tensor.data_ptr(), tuple(tensor.shape))
-        if (trainable_only and name in frozen) or (tensor.numel() and place in seen):
+        if (trainable_only and _belongs_to(name, frozen)) or (tensor.numel() and place in seen):
             continue
         seen.add(place)
         tensors[name] = tensor
     return tensors
+
+
+def _belongs_to(name: str, parameters: set[str]) -> bool:
+    """Whether `name` is one of `parameters` or what a 4-bit one keeps beside it (`...weight.absmax`)."""
+    parts = name.split(".")
+    return any(".".join(parts[:end]) in parameters for end in range(len(parts), 0, -1))
 
 
 def load_model_tensors(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], *, trainable_only: bool) -> None:

@@ -41,6 +41,8 @@ def _quantised(linear: nn.Module, *, double_quant: bool) -> nn.Module:
         compress_statistics=double_quant,
         device=torch.device("meta"),
     )
+    # else an evaluation on a CPU repacks the weights for good, and what is trained after it differs in the last bits
+    setattr(result, "support_avx512bf16_for_cpu", False)  # noqa: B010
     narrow = matrix.to(torch.bfloat16).contiguous()
     held = _WEIGHT(narrow, requires_grad=False, quant_type="nf4", compress_statistics=double_quant, module=result)
     result.weight = held.to(weight.device)
