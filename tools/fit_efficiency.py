@@ -51,11 +51,14 @@ COMMON = {"wave_outputs": 0.5, "host_s_per_kernel": 0.3}  # one factor for all f
 def parameters_of(facts: Sequence[Fact], efficiency: Efficiency) -> list[Parameter]:
     """What is free: shares of the families that the facts show, constants, and a factor a program."""
     found = []
-    families = sorted({fact.family for fact in facts})
+    families = {fact.family for fact in facts}
+    families |= {(fact.family[0], fact.scenario.products) for fact in facts if fact.scenario.products}
     for row in efficiency.speeds:
         if (row.family, row.dtype) not in families:
             continue
         for name, sigma in SHARES.items():
+            if name == "attention_frac" and row.dtype in ("fp8", "fp4"):
+                continue  # attention stays in 16 bits
             found.append(Parameter(f"{row.family}/{row.dtype}/{name}", getattr(row, name), sigma, CEILING[name]))
     found += [Parameter(name, efficiency.constants[name], sigma, None) for name, sigma in CONSTANTS.items()]
     found += [Parameter(f"*/{name}", 1.0, sigma, None) for name, sigma in COMMON.items()]

@@ -1,4 +1,4 @@
-"""Measured steps for the fit of speed constants: rows that ship, rows of a public table, and our own grid on an H200."""
+"""Measured steps for the fit of speed constants: rows that ship, a public table, and our own grid on an H200."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -89,7 +89,8 @@ def _fact(measurement: Measurement, efficiency: Efficiency) -> Fact | None:
 
 
 def _family(scenario: Scenario) -> tuple[str, str]:
-    speed = scenario.efficiency.speed(scenario.cluster.device, scenario.ledger.compute_dtype)
+    dtype = "tf32" if scenario.products == "tf32" else scenario.ledger.compute_dtype
+    speed = scenario.efficiency.speed(scenario.cluster.device, dtype)
     return speed.family, speed.dtype
 
 

@@ -6,11 +6,12 @@ Classes add up, for a kernel of one class does not run beside another's. Product
 from dataclasses import dataclass
 
 from stoker.estimators.compute_rates import Rates, rates_of
-from stoker.estimators.ledger_sums import ProductSums, UnitSums
+from stoker.estimators.ledger_sums import UnitSums
 from stoker.estimators.memory import saved_bytes
 from stoker.estimators.scenario import Batch, Scenario
 
 _FLASH_BACKWARD = 2.5  # fused attention recomputes its scores in backward (FlashAttention-2, 2307.08691, section 3)
+_NARROW = ("fp8", "fp4")
 _THIN_FRAC = 0.25  # of the rate: products as thin as an adapter's rank leave most of a tile unused
 
 
@@ -23,6 +24,7 @@ class UnitCosts:
     wide: Rates | None
     batch: Batch
     element_bytes: float
+    fused: float
     forward: float
     backward: float
     loose: float
@@ -30,6 +32,7 @@ class UnitCosts:
     score_frac: float
     dequantise_frac: float
     half_span: float
+    casts: bool
     scores: bool
 
     @classmethod
@@ -37,17 +40,21 @@ class UnitCosts:
         """The prices of `scenario` on its device."""
         device, ledger, constants = scenario.cluster.device, scenario.ledger, scenario.efficiency.constants
         dtypes = {unit.products.dtype for unit in scenario.sums.units} - {None, ledger.compute_dtype}
+        if scenario.products in _NARROW:
+            dtypes = {scenario.products}
         narrow = next((rates_of(scenario.efficiency, device, dtype) for dtype in dtypes if dtype), None)
+        dtype = scenario.products if scenario.products == "tf32" else ledger.compute_dtype
         fused = scenario.stack.traffic_frac
         if scenario.config.capture == "compile":
             fused *= constants["compiled_traffic"]
         in_fp32 = scenario.stack.kbit_in_fp32 and any(group.weights_quantised for group in ledger.groups)
         return cls(
-            rates=rates_of(scenario.efficiency, device, ledger.compute_dtype),
+            rates=rates_of(scenario.efficiency, device, dtype),
             narrow=narrow,
             wide=rates_of(scenario.efficiency, device, "fp32") if in_fp32 else None,
             batch=batch,
             element_bytes=ledger.compute_bytes,
+            fused=fused,
             forward=constants["traffic_forward"] * fused,
             backward=constants["traffic_backward"] * fused,
             loose=constants["traffic_loose"],
@@ -55,6 +62,7 @@ class UnitCosts:
             score_frac=constants["score_frac"],
             dequantise_frac=constants["dequantise_frac"],
             half_span=constants["half_span"] if device.kind != "cpu" else 0.0,
+            casts=scenario.products in _NARROW,
             scores=scenario.config.attention == "eager" or not scenario.stack.flash_always,
         )
 
@@ -101,7 +109,7 @@ class UnitCosts:
         if sums.flops <= 0.0:
             return maps_s
         flops_s = self._rates_for(unit).products_s(sums, rows)
-        return maps_s + max(flops_s, self._product_bytes(unit) / self.rates.memory) + self._casts_s(sums)
+        return maps_s + max(flops_s, self._product_bytes(unit) / self.rates.memory) + self._casts_s(unit)
 
     def _gradients_s(self, unit: UnitSums) -> float:
         sums, rows, learning = unit.products, self.batch.tokens, unit.learning_frac
@@ -111,11 +119,11 @@ class UnitCosts:
         rates = self._rates_for(unit)
         flops_s = rates.input_gradients_s(sums, rows) + learning * rates.weight_gradients_s(sums, rows)
         bytes_s = (1.0 + learning) * self._product_bytes(unit) / self.rates.memory
-        return maps_s + max(flops_s, bytes_s) + (1.0 + learning) * self._casts_s(sums)
+        return maps_s + max(flops_s, bytes_s) + (1.0 + learning) * self._casts_s(unit)
 
     def _rates_for(self, unit: UnitSums) -> Rates:
         """fp8 products at their own peak; beside quantised weights, what is not quantised may run in fp32."""
-        if unit.products.dtype is not None and self.narrow is not None:
+        if self.narrow is not None and (unit.products.dtype is not None or (self.casts and unit.kind == "block")):
             return self.narrow
         return self.wide if self.wide is not None and not unit.quantised_bytes else self.rates
 
@@ -124,9 +132,12 @@ class UnitCosts:
         edges = unit.products.taken_depth + unit.products.taken_columns
         return unit.weight_bytes + self.element_bytes * self.batch.tokens * edges
 
-    def _casts_s(self, sums: ProductSums) -> float:
+    def _casts_s(self, unit: UnitSums) -> float:
         """Inputs cast to a narrower format: read for their largest value and for the cast, written at one byte."""
-        moved = sums.cast_elements * self.batch.tokens * (2.0 * self.element_bytes + 1.0)
+        elements = unit.products.cast_elements
+        if self.casts and unit.kind == "block" and not elements:
+            elements = unit.products.taken_depth
+        moved = elements * self.batch.tokens * (2.0 * self.element_bytes + 1.0) * self.fused
         return moved / self.rates.memory
 
     def _attention_s(self, unit: UnitSums, times: float) -> float:

@@ -29,7 +29,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Inputs of every estimate. `lengths` are already cut at the job's seq_len; `sums` are the ledger's."""
+    """Inputs of every estimate. `lengths` are already cut at the job's seq_len; `sums` are the ledger's.
+
+    `products`: format of matrix products that a table states and no precision of ours has (tf32; fp8 or fp4 inside
+    blocks); "": the ledger's.
+    """
 
     task: Task
     optimizer: str
@@ -41,6 +45,7 @@ class Scenario:
     efficiency: Efficiency
     correction: Correction | None = None
     stack: Stack = OURS
+    products: str = ""
 
     @property
     def is_image(self) -> bool:
