@@ -42,12 +42,13 @@ def arch_from_config(
     num_labels: int | None = None,
     name: str,
     image_size: int | None = None,
+    families: tuple[Family, ...] = FAMILIES,
 ) -> ModelArch:
     """The shape of a Hugging Face config for `task`. Raises ModelError ST204 (unknown type), ST205, ST210.
 
-    `image_size`: edge in pixels, over the config's own.
+    `image_size`: edge in pixels, over the config's own. `families`: where to look for its model_type.
     """
-    family, model_type = _family_of(config, name)
+    family, model_type = _family_of(config, name, families)
     if task not in family.tasks:
         raise ModelError(
             "ST210",
@@ -88,9 +89,9 @@ def supported_model_types() -> tuple[str, ...]:
     return tuple(sorted(name for family in FAMILIES for name in family.model_types))
 
 
-def _family_of(config: Mapping[str, Any], name: str) -> tuple[Family, str]:
+def _family_of(config: Mapping[str, Any], name: str, families: tuple[Family, ...]) -> tuple[Family, str]:
     model_type = config.get("model_type")
-    for family in FAMILIES:
+    for family in families:
         if isinstance(model_type, str) and model_type in family.model_types:
             return family, model_type
     raise ModelError(

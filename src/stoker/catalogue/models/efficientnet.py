@@ -78,7 +78,7 @@ def _block(
 ) -> Part:
     """One inverted bottleneck; `pad`: zero padding before a strided depthwise convolution, None without stride."""
     inner, area, new_area = inputs * expand, size * size, new_size * new_size
-    squeezed = max(1, int(inputs * config.number("squeeze_expansion_ratio", least=0.001, most=1.0)))
+    squeezed = max(1, int(inputs * config.number("squeeze_expansion_ratio", least=0.001, most=8.0)))
     part = Part()
     # What the depthwise convolution reads: a padded copy where it has a stride, else the map before it
     read = inner * (size + pad) ** 2 if pad is not None else inner * area

@@ -26,7 +26,7 @@ _BRACKET: Final = re.compile(r"\([^)]*\)|\[[^\]]*\]")
 
 def words_of(name: str) -> tuple[str, ...]:
     """The words of `name`, lower case, its organisation and anything in brackets left out; `7 B` is one word."""
-    text = _BRACKET.sub(" ", name.rsplit("/", 1)[-1]).strip().lower()
+    text = _BRACKET.sub(" ", name).strip().rsplit("/", 1)[-1].lower()
     text = re.sub(r"(?<=\d)\s+(?=[bm]\b)", "", text)
     return tuple(word for word in re.split(r"[\s_\-:,]+", text) if word)
 
