@@ -16,7 +16,7 @@ class Stack:
 
     `loss`: its loss kernel. `half_precision`: what it means by a bare bf16 or fp16 (a precision, for full tuning);
     `adapter_precision`: likewise under adapters. `attention`, `recompute`, `capture`, `packing`, `lora_rank`,
-    `lora_targets`, `lora_dropout`: what it does where a table does not say. `memory_reading`: what a bare GB of it counts.
+    `lora_targets`, `lora_dropout`: what it does where a table does not say. `memory_reading`: what a bare GB counts.
     `overlong`: whether samples beyond seq_len are cut or dropped. `pipeline_micro_batch`: samples of a pipeline's
     micro-batch where the table prints the local batch instead; None: the table's figure.
     `time_factor`: its step over what the formulas give; `time_spread_frac`: what that misses at 90 %, None: the
@@ -29,7 +29,9 @@ class Stack:
     gradients are zeroed, not dropped, between steps. `expandable_segments`: of torch's allocator.
     `accumulates_fp32`: 16-bit gradients of several micro-batches add up in an fp32 copy. `kbit_keeps_inputs`: copies
     of a quantised product's input that it keeps, needed or not. `fused_norms`: norms keep their input in the compute
-    format. `gathers_frozen`: under FSDP frozen weights, once gathered, stay (FSDP1 has no hook to free them).
+    format. `fsdp_casts`: bf16_amp is FSDP's casting of gathered weights and inputs, not autocast, so the stream between
+    blocks is 16-bit: where state is `sharded`, or `always` (also on one GPU). `gathers_frozen`: under FSDP frozen weights,
+    once gathered, stay (FSDP1 has no hook to free them).
     """
 
     name: str
@@ -59,9 +61,18 @@ class Stack:
     accumulates_fp32: bool = False
     kbit_keeps_inputs: int = 0
     fused_norms: bool = False
+    fsdp_casts: Literal["", "sharded", "always"] = ""
     gathers_frozen: bool = False
     origin: str = ""
     date: str = ""
 
 
-OURS = Stack(name="stoker", half_precision="bf16", adapter_precision="bf16", packing="bucketed", waits_for_data=True)
+OURS = Stack(
+    name="stoker",
+    holds_logits=False,
+    accumulates_fp32=True,
+    half_precision="bf16",
+    adapter_precision="bf16",
+    packing="bucketed",
+    waits_for_data=True,
+)

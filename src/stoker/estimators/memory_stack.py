@@ -35,6 +35,17 @@ def as_stack(ledger: Ledger, stack: Stack, *, compiled: bool = False, fused_atte
     return replace(result, stages=tuple(stages))
 
 
+def saved_as(ledger: Ledger, other: Ledger) -> Ledger:
+    """`ledger` with the saved tensors and block inputs of `other`, the same model under another number format."""
+    pairs = zip(ledger.groups, other.groups, strict=True)
+    return replace(
+        ledger,
+        groups=tuple(replace(a, saved=b.saved, input_elements=b.input_elements, cast_bytes=0) for a, b in pairs),
+        autocast=False,
+        stages=tuple(saved_as(a, b) for a, b in zip(ledger.stages, other.stages, strict=True)),
+    )
+
+
 def _as_loaded(group: ModuleGroup, ledger: Ledger) -> ModuleGroup:
     """A frozen group in 16 bits, embeddings and stream included (our autocast keeps those in fp32)."""
     if group.weights_quantised or group.base_trainable:

@@ -24,7 +24,7 @@ from stoker.core.run_config import RunConfig, TierShares
 from stoker.core.stack import Stack
 from stoker.estimators.ledger_sums import LedgerSums, sum_ledger
 from stoker.estimators.memory import estimate_memory
-from stoker.estimators.memory_stack import as_stack
+from stoker.estimators.memory_stack import as_stack, saved_as
 from stoker.estimators.scenario import Scenario
 from stoker.techniques.optimizer import OPTIMIZERS
 from stoker.techniques.passes import apply_passes
@@ -311,13 +311,23 @@ def _ledger_of(
     if key not in _ledgers:
         arch = _arch(name, image_size, model)
         ledger = as_stack(
-            _passed(arch, job, config),
+            _cast_by_fsdp(arch, job, config) if _fsdp_casts(config, stack) else _passed(arch, job, config),
             stack,
             compiled=config.capture == "compile",
             fused_attention=config.attention != "eager",
         )
         _ledgers[key] = ledger, sum_ledger(ledger)
     return _ledgers[key]
+
+
+def _fsdp_casts(config: RunConfig, stack: Stack) -> bool:
+    sharded = config.parallel.dp_shard > 1 or stack.fsdp_casts == "always"
+    return bool(stack.fsdp_casts) and sharded and config.precision == "bf16_amp"
+
+
+def _cast_by_fsdp(arch: ModelArch, job: Job, config: RunConfig) -> Ledger:
+    """fp32 state as under autocast, tensors saved as with 16-bit weights."""
+    return saved_as(_passed(arch, job, config), _passed(arch, job, replace(config, precision="bf16_pure")))
 
 
 def _passed(arch: ModelArch, job: Job, config: RunConfig) -> Ledger:
