@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from stoker.core.ledger import Attention, Ledger, ModuleGroup, SavedTensor
 
+MASTER_PIECE = 64 * 2**20  # techniques/precision/masters.py, which needs torch
+FP32_BYTES = 4.0
 _USUAL_RANK = 16.0  # where the shapes of the adapters are not known
 
 
@@ -41,7 +43,8 @@ class UnitSums:
     For memory: `kept_bytes` per token, beside the input at a recompute boundary; `widest_bytes` per token, the widest
     activation, whose gradients come and go; `inner_bytes` per token, what the feed-forward half keeps;
     `scores_temp_bytes` per token and key, gradients of eager attention's scores; `temp_bytes`, once, of a quantised or
-    adapted linear at work; `weight_elements` of its matrices.
+    adapted linear at work; `expanded_bytes` per token, keys and values copied to every query head; `weight_elements`
+    of its matrices.
     `products`: its matrix products; `map_flops`: work outside matrices (convolutions), FLOP a token. `loose_kernels`:
     launches over its width that keep nothing.
     """
@@ -76,6 +79,7 @@ class UnitSums:
     inner_bytes: float
     scores_temp_bytes: float
     temp_bytes: float
+    expanded_bytes: float
     weight_elements: int
 
 
@@ -114,12 +118,29 @@ def sum_ledger(ledger: Ledger) -> LedgerSums:
         params_bytes=params,
         grads_bytes=grads,
         accumulator_bytes=sums,
-        step_temp_bytes=local * ledger.step_temp_bytes_per_param,
+        step_temp_bytes=_step_temp(ledger, local),
         optimizer_bytes=states,
         weights_unsharded_bytes=unsharded,
         trainable_params=ledger.num_trainable,
         units=tuple(_sum_unit(group, ledger) for group in ledger.groups),
     )
+
+
+def _step_temp(ledger: Ledger, local: float) -> float:
+    """Transient of an optimizer step: of every parameter, of the tensor at work, and masters' fp32 gradients.
+
+    Masters step in pieces of `MASTER_PIECE` elements (one larger tensor alone), each with its gradient in fp32.
+    """
+    mastered = [group for group in ledger.groups if group.master_bytes_per_param > 0.0 and group.base_trainable > 0]
+    shards = max((group.state_shards for group in ledger.groups), default=1)
+    largest = max((_largest_tensor(group) for group in mastered), default=0)
+    piece = min(max(largest / shards, MASTER_PIECE), local) * FP32_BYTES if mastered else 0.0
+    return local * ledger.step_temp_bytes_per_param + max(ledger.step_temp_bytes / shards, piece)
+
+
+def _largest_tensor(group: ModuleGroup) -> int:
+    tables = [rows * width for rows, width in group.tables]
+    return max([lin.in_features * lin.out_features for lin in group.linears] + tables, default=0)
 
 
 def _grad_bytes(group: ModuleGroup) -> float:
@@ -172,8 +193,16 @@ def _sum_unit(group: ModuleGroup, ledger: Ledger) -> UnitSums:
         inner_bytes=sum(_size(t, ledger) for t in group.saved if t.role == "activation_input"),
         scores_temp_bytes=_scores_temp(group, ledger),
         temp_bytes=group.dequantised_temp_bytes + group.adapter_temp_bytes,
+        expanded_bytes=_expanded(group.attention) * ledger.compute_bytes,
         weight_elements=sum(linear.num_params for linear in group.linears),
     )
+
+
+def _expanded(attention: Attention | None) -> float:
+    if attention is None:
+        return 0.0
+    copies = attention.num_heads - attention.num_kv_heads
+    return float(copies * (attention.head_dim + (attention.value_head_dim or attention.head_dim)))
 
 
 def _size(tensor: SavedTensor, ledger: Ledger) -> float:

@@ -7,8 +7,9 @@ beyond allocated: `memory_reserved`; the interval: `memory_interval`. Formulas: 
 
 from stoker.core.estimate import MemoryEstimate, Source, weakest
 from stoker.estimators.memory_interval import memory_interval
-from stoker.estimators.memory_phases import Dynamic, dynamic_bytes, phase_bytes, saved_bytes
+from stoker.estimators.memory_phases import Dynamic, dynamic_bytes, phase_bytes
 from stoker.estimators.memory_reserved import slack_bytes
+from stoker.estimators.memory_units import saved_bytes
 from stoker.estimators.scenario import Scenario, fullest_batch
 from stoker.estimators.stages import stage_scenarios
 from stoker.estimators.tiers import tiered_memory
@@ -77,7 +78,7 @@ def _coming(dynamic: Dynamic, room: float) -> dict[str, float]:
     what stands beside them, so that the terms sum to the peak.
     """
     room = max(room, 0.0)
-    activations, logits = dynamic.kept, max(dynamic.logits, dynamic.held)
+    activations, logits = dynamic.kept, dynamic.loss.peak
     whole = activations + logits
     share = min(1.0, room / whole) if whole else 0.0
     return {

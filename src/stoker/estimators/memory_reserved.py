@@ -21,9 +21,8 @@ def slack_bytes(scenario: Scenario, held: float, dynamic: Dynamic) -> float:
         return shares["slack_cpu"] * coming
     if scenario.stack.expandable_segments:
         return shares["slack_expandable"] * (held + coming)
-    lower = min(max(dynamic.at_loss - dynamic.held, 0.0), dynamic.working) + dynamic.passing
     grown = shares["slack_uneven"] * log(unevenness(scenario)) * coming
-    return shares["slack_held"] * held + shares["slack_crossing"] * lower + grown
+    return shares["slack_held"] * held + shares["slack_crossing"] * dynamic.lower_pool + grown
 
 
 def unevenness(scenario: Scenario) -> float:
