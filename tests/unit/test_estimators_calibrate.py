@@ -126,3 +126,28 @@ def test_a_correction_holds_for_models_of_its_own_size_only() -> None:
     assert efficiency.correction(key) is learnt  # another stack of the same model: better than nothing
     assert efficiency.correction(replace(key, num_params=117_500_000)) is None
     assert efficiency.correction(replace(key, num_trainable=12_000_000)) is None
+
+
+def test_what_comes_and_goes_carries_over_to_another_model_of_the_stack_on_a_gpu_and_state_does_not() -> None:
+    """The small model's run reserved 1.6 times its prediction; one twice as wide takes the share, not the factor."""
+    efficiency = calibrate([a_record(a_plan(), time=1.7, memory=1.6)], clean())
+    wide = {**TINY, "hidden_size": 512, "intermediate_size": 1376}
+    job = lm_job(gpus=["L4"], num_gpus=1, batch=4, tokens=512)
+    before = plan_of(job, wide, efficiency=clean()).candidates[0]
+    after = plan_of(job, wide, efficiency=efficiency).candidates[0]
+    assert after.time.step_s == before.time.step_s  # time is not carried over
+    assert after.memory.terms["params"] < 1.1 * before.memory.terms["params"]
+    assert after.memory.terms["activations"] > 1.2 * before.memory.terms["activations"]
+    assert sum(after.memory.terms.values()) == after.memory.expected_bytes
+    assert after.memory.source is before.memory.source  # not measured on this model
+    again = calibrate([a_record(plan_of(job, wide, efficiency=efficiency), time=1.0, memory=1.0)], clean())
+    factor = after.memory.expected_bytes / before.memory.expected_bytes
+    assert again.corrections[0].memory_factor == pytest.approx(factor, rel=0.01)  # of the formulas, not of itself
+
+
+def test_another_loss_kernel_is_another_stack() -> None:
+    efficiency = calibrate([a_record(a_plan(), time=1.7, memory=1.2)], clean())
+    key = efficiency.corrections[0].key
+    assert efficiency.correction(replace(key, stack="", loss="chunked" if key.loss == "eager" else "eager")) is None
+    old = replace(efficiency.corrections[0], key=replace(key, loss="", attention=""))
+    assert replace(efficiency, corrections=(old,)).correction(replace(key, stack="")) is old

@@ -60,6 +60,7 @@ class CorrectionKey:
 
     A factor learnt from a small model says nothing about a large one of its family, nor one with frozen embeddings
     about one that learns them: what it corrects (launches, matrix products, loading) weighs differently in each.
+    `loss`, `attention`: kernels; empty in corrections from before they were told.
     """
 
     device: str
@@ -69,14 +70,16 @@ class CorrectionKey:
     num_params: int = 0
     num_trainable: int = 0
     stack: str = ""
+    loss: str = ""
+    attention: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
     """Measured over predicted, from `num_runs` runs of one stack: factors on step time and on memory.
 
-    `start_s`: measured seconds from the command to the first step, None where no run told. `memory_parts`,
-    `time_parts`: factors on the parts of the estimates (estimators.residual), which other models of the stack take.
+    `start_s`: measured seconds from the command to the first step, None where no run told. `memory_parts`:
+    factors on the parts of a memory estimate (estimators.residual), which other models of the stack take.
     """
 
     key: CorrectionKey
@@ -86,7 +89,6 @@ class Correction:
     date: str
     start_s: float | None = None
     memory_parts: Mapping[str, float] = field(default_factory=dict)
-    time_parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +126,30 @@ class Efficiency:
         raise LookupError(f"no framework row covers {device.name}")
 
     def correction(self, key: CorrectionKey) -> Correction | None:
-        """The newest correction of this device, model, precision and method; the stack's own first."""
-        same = [c for c in self.corrections if _without_stack(c.key) == _without_stack(key)]
+        """The newest correction of this device, model, precision, method and kernels; the stack's own first."""
+        same = [c for c in self.corrections if _without_stack(_with_kernels(c.key, key)) == _without_stack(key)]
         exact = [c for c in same if key.stack and c.key.stack == key.stack]
         return max(exact or same, key=lambda c: c.date, default=None)
+
+    def memory_parts(self, key: CorrectionKey) -> Mapping[str, float]:
+        """Factors on the parts of a memory estimate, from the newest run of another model of this stack and family.
+
+        Time does not carry over: of published stacks a factor learnt on one model made others worse as often as better.
+        """
+        other = replace(_without_stack(key), num_params=0, num_trainable=0)
+        related = [
+            c
+            for c in self.corrections
+            if c.memory_parts
+            and replace(_without_stack(_with_kernels(c.key, key)), num_params=0, num_trainable=0) == other
+        ]
+        newest = max(related, key=lambda c: c.date, default=None)
+        return newest.memory_parts if newest is not None else {}
+
+
+def _with_kernels(known: CorrectionKey, wanted: CorrectionKey) -> CorrectionKey:
+    """`known`, where it does not tell its kernels with those that are asked for."""
+    return replace(known, loss=known.loss or wanted.loss, attention=known.attention or wanted.attention)
 
 
 def families(device: Device) -> tuple[str, ...]:

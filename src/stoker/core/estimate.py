@@ -11,6 +11,7 @@ class Source(StrEnum):
 
     MEASURED = "measured"
     CALIBRATED = "calibrated"
+    TRACED = "traced"
     ANALYTIC = "analytic"
     VENDOR_SPEC = "vendor_spec"
     ASSUMED = "assumed"
@@ -72,7 +73,6 @@ class TimeEstimate:
 
     `correction_factor`: what own runs multiplied the analytic step by (1: nothing). `model_flops`: of one step on one
     rank, recomputation left out. `restart_s`: what one interruption costs: starting again, and half a save interval.
-    `correction_parts`: factors on single parts, from another model's run of the same stack.
     """
 
     step_s: float
@@ -84,7 +84,6 @@ class TimeEstimate:
     num_steps: int
     source: Source = Source.ANALYTIC
     correction_factor: float = 1.0
-    correction_parts: Mapping[str, float] = field(default_factory=dict)
     model_flops: float = 0.0
     restart_s: float = 0.0
 

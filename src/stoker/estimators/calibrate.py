@@ -1,11 +1,12 @@
 """calibrate: what own runs measured beside what their plans predicted, as corrections for the next plan.
 
 A correction is a factor on step time and one on memory for one stack (device, model and its size, precision, method,
-library versions), from the uncorrected prediction: a plan that was itself corrected is divided by its own factors.
+kernels, library versions), from the uncorrected prediction: a plan that was itself corrected is divided by its own
+factors. On a GPU it also holds factors on the parts of memory, which other models of the stack take.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import exp, log
 from statistics import median
 from typing import Any
@@ -15,6 +16,7 @@ from stoker.core.efficiency import Correction, CorrectionKey, Efficiency
 from stoker.core.plan import Candidate, Plan
 from stoker.core.plan_io import plan_from_json
 from stoker.core.record import RunRecord, StepLine
+from stoker.estimators.residual import Reading, correct, uncorrected
 
 _FEWEST_STEPS = 3  # two are warm-up: kernels are chosen in the first, optimizer state appears after it (case 4)
 _LARGEST_FACTOR = 20.0  # beyond, the run measured something else (a debugger, another job on the device)
@@ -29,6 +31,7 @@ class Measured:
     memory_factor: float | None
     start_s: float | None
     date: str
+    memory_parts: Mapping[str, float] = field(default_factory=dict)
 
 
 def calibrate(records: Sequence[RunRecord], efficiency: Efficiency, *, date: str = "") -> Efficiency:
@@ -62,8 +65,9 @@ def read_run(record: RunRecord, *, date: str = "") -> Measured | None:
     if step_s is not None and candidate.time.step_s > 0:
         time_factor = _bounded(step_s * candidate.time.correction_factor / candidate.time.step_s)
     measured_bytes = _measured_bytes(record, candidate)
-    if measured_bytes is not None and candidate.memory.expected_bytes > 0:
-        memory_factor = _bounded(measured_bytes * candidate.memory.correction_factor / candidate.memory.expected_bytes)
+    plain_bytes = uncorrected(candidate.memory).expected_bytes
+    if measured_bytes is not None and plain_bytes > 0:
+        memory_factor = _bounded(measured_bytes / plain_bytes)
     if time_factor is None and memory_factor is None:
         return None
     return Measured(
@@ -75,12 +79,29 @@ def read_run(record: RunRecord, *, date: str = "") -> Measured | None:
             num_params=plan.num_params,
             num_trainable=plan.num_trainable_params,
             stack=_stack(record.header),
+            loss=candidate.run_config.loss,
+            attention=candidate.run_config.attention,
         ),
         time_factor=time_factor,
         memory_factor=memory_factor,
         start_s=_start_s(record.steps),
         date=str(record.header.get("date") or record.header.get("started_at") or date)[:19],
+        memory_parts=_memory_parts(record, candidate),
     )
+
+
+def _memory_parts(record: RunRecord, candidate: Candidate) -> dict[str, float]:
+    """What the run says about other models of its stack: on a GPU, whose allocator tells allocated and reserved."""
+    if candidate.cluster.device.kind == "cpu":
+        return {}
+    end: Mapping[str, Any] = record.end or {}
+    seen = {
+        name: end.get(f"peak_{name}_bytes")
+        or max((getattr(line, f"{name}_bytes") or 0 for line in record.steps), default=0)
+        for name in ("allocated", "reserved")
+    }
+    reading = Reading(allocated_bytes=seen["allocated"] or None, reserved_bytes=seen["reserved"] or None)
+    return correct(uncorrected(candidate.memory), reading).factors if any(seen.values()) else {}
 
 
 def mean_step_s(steps: Sequence[StepLine]) -> float | None:
@@ -159,6 +180,7 @@ def _joined(key: CorrectionKey, runs: Sequence[Measured]) -> Correction:
         start_s=median(starts) if starts else None,
         num_runs=len(runs),
         date=max(run.date for run in runs),
+        memory_parts=max(runs, key=lambda run: run.date).memory_parts,
     )
 
 

@@ -11,13 +11,14 @@ prediction that was right stays, and one that was far off moves nearly all the w
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 
 from stoker.core.estimate import MemoryEstimate
 
 HELD = ("params", "grads", "optimizer_states", "masters")
 PARTS = ("held", "dynamic", "slack", "context")
+_PART_OF = {**dict.fromkeys(HELD, "held"), "fragmentation": "slack", "framework": "context"}  # the rest: dynamic
 _PRIORS = {"held": 0.03, "dynamic": 0.30, "slack": 0.60, "context": 0.50}  # relative to each other
 _RUN_FRAC = 0.04  # what runs of one stack scatter by in memory, of the reading
 _RUN_SLACK_FRAC = 0.40  # and in slack, of the slack: blocks fragment differently in every run
@@ -98,6 +99,46 @@ def correct_all(runs: Iterable[tuple[MemoryEstimate, Reading]]) -> MemoryCorrect
     shift = [sum(covariance[row][col] * pull[col] for col in range(size)) for row in range(size)]
     factors = {part: max(1.0 + shift[index], 0.05) for index, part in enumerate(PARTS)}
     return MemoryCorrection(**factors, spread={part: sqrt(max(covariance[i][i], 0.0)) for i, part in enumerate(PARTS)})
+
+
+def corrected(estimate: MemoryEstimate, factors: Mapping[str, float]) -> MemoryEstimate:
+    """`estimate` with its parts multiplied; its interval keeps its width, because another model's run taught this."""
+    parts = parts_of(estimate)
+    scale = {part: factors.get(part, 1.0) for part in PARTS}
+    allocated = parts.held * scale["held"] + parts.dynamic * scale["dynamic"]
+    terms = {name: value * scale[_PART_OF.get(name, "dynamic")] for name, value in estimate.terms.items()}
+    wanted = allocated + parts.slack * scale["slack"] + parts.context * scale["context"]
+    terms["fragmentation"] = max(wanted - sum(v for name, v in terms.items() if name != "fragmentation"), 0.0)
+    rounded = {name: round(value) for name, value in terms.items()}
+    expected = sum(rounded.values())
+    ratio = expected / estimate.expected_bytes if estimate.expected_bytes else 1.0
+    return replace(
+        estimate,
+        low_bytes=round(estimate.low_bytes * ratio),
+        expected_bytes=expected,
+        high_bytes=round(estimate.high_bytes * ratio),
+        peak_allocated_bytes=round(allocated),
+        terms=rounded,
+        phases={name: round(value * ratio) for name, value in estimate.phases.items()},
+        tiers={**estimate.tiers, "hbm": expected},
+        correction_parts=dict(scale),
+    )
+
+
+def uncorrected(estimate: MemoryEstimate) -> MemoryEstimate:
+    """What the formulas alone had said: own runs are compared with that."""
+    factor = estimate.correction_factor or 1.0
+    plain = replace(
+        estimate,
+        expected_bytes=round(estimate.expected_bytes / factor),
+        peak_allocated_bytes=round(estimate.peak_allocated_bytes / factor),
+        terms={name: round(value / factor) for name, value in estimate.terms.items()},
+        correction_factor=1.0,
+    )
+    if not estimate.correction_parts:
+        return plain
+    inverse = {part: 1.0 / value for part, value in estimate.correction_parts.items() if value}
+    return replace(corrected(plain, inverse), correction_parts={})
 
 
 def stack_factor(measured_over_predicted: float, run_frac: float = _RUN_TIME_FRAC) -> float:

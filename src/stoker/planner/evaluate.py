@@ -17,6 +17,7 @@ from stoker.core.profile import DataProfile
 from stoker.core.run_config import RunConfig
 from stoker.estimators.ledger_sums import LedgerSums, sum_ledger
 from stoker.estimators.memory import estimate_memory
+from stoker.estimators.residual import corrected
 from stoker.estimators.scenario import Scenario, cut_lengths
 from stoker.estimators.total_time import estimate_time
 from stoker.planner.space import run_configs, smallest_configs
@@ -57,8 +58,13 @@ class Evaluator:
         )
 
     def memory(self, cluster: Cluster, config: RunConfig) -> MemoryEstimate:
-        """Memory of the fullest rank."""
-        return estimate_memory(self.scenario(cluster, config))
+        """Memory of the fullest rank, with what own runs taught about this model or, on a GPU, about its stack."""
+        scenario = self.scenario(cluster, config)
+        memory = estimate_memory(scenario)
+        if scenario.correction is not None or not self.efficiency.corrections or cluster.device.kind == "cpu":
+            return memory
+        factors = self.efficiency.memory_parts(self._key(cluster, config))
+        return corrected(memory, factors) if factors else memory
 
     def time(self, cluster: Cluster, config: RunConfig) -> TimeEstimate:
         """Step and run time."""
@@ -119,15 +125,18 @@ class Evaluator:
     def _correction(self, cluster: Cluster, config: RunConfig) -> Correction | None:
         if not self.efficiency.corrections:
             return None
-        return self.efficiency.correction(
-            CorrectionKey(
-                device=cluster.device.name,
-                model_family=self.arch.family,
-                precision=config.precision,
-                method=self.job.tune.method,
-                num_params=self.arch.num_params,
-                num_trainable=self._ledger(config)[0].num_trainable,
-            )
+        return self.efficiency.correction(self._key(cluster, config))
+
+    def _key(self, cluster: Cluster, config: RunConfig) -> CorrectionKey:
+        return CorrectionKey(
+            device=cluster.device.name,
+            model_family=self.arch.family,
+            precision=config.precision,
+            method=self.job.tune.method,
+            num_params=self.arch.num_params,
+            num_trainable=self._ledger(config)[0].num_trainable,
+            loss=config.loss,
+            attention=config.attention,
         )
 
 
