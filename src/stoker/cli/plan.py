@@ -10,6 +10,7 @@ from stoker.cli.options import JobArgument, JsonOption, LangOption, SetOption
 from stoker.core.i18n import _
 
 if TYPE_CHECKING:
+    from stoker.cli.plan_trace import Traced
     from stoker.core.explanation import Explanation
     from stoker.core.plan import Plan
 
@@ -27,6 +28,9 @@ def plan(
         bool,
         typer.Option("--explain", help=_("every term with formula, inputs and source; what would make it smaller")),
     ] = False,
+    trace: Annotated[
+        bool, typer.Option("--trace", help=_("also trace the pick's memory from the model's own code (needs torch)"))
+    ] = False,
     as_json: JsonOption = False,
     lang: LangOption = "",
 ) -> None:
@@ -36,16 +40,25 @@ def plan(
 
     result = plan_job(read_job(job, overrides))
     explanation = _explanation(result) if explain else None
+    traced = _traced(result) if trace else None
     if out is not None:
         write_plan(result, out)
         notice(_("plan written to {path}").format(path=out))
     if as_json:
         document = plan_to_json(result)
-        print_json({**document, "explain": explanation} if explain else document)
+        if explain:
+            document["explain"] = explanation
+        if traced is not None:
+            document["traced"] = traced.to_json()
+        print_json(document)
     else:
         from stoker.report.plan_text import plan_text
 
         print_answer(plan_text(result, show_all=show_all, explanation=explanation))
+        if traced is not None:
+            from stoker.report.trace_text import trace_text
+
+            print_answer("\n" + trace_text(traced.analytic, traced.memory, traced.gap, traced.notes))
     if result.pick is None:
         raise typer.Exit(EXIT_NOTHING_FITS)
 
@@ -55,3 +68,11 @@ def _explanation(result: "Plan") -> "Explanation | None":
     from stoker.planner.breakdown import explain_plan
 
     return explain_plan(result, load_efficiency())
+
+
+def _traced(result: "Plan") -> "Traced | None":
+    from stoker.catalogue.efficiency import load_efficiency
+    from stoker.cli.plan_trace import trace_pick
+
+    notice(_("tracing the pick's memory: this takes seconds to minutes"))
+    return trace_pick(result, load_efficiency())

@@ -29,6 +29,7 @@ _NUMBER: Final = re.compile(r"\d+([.,]\d+)*")
 SOURCE_NAMES: Final[dict[str, str]] = {
     Source.MEASURED: N_("measured"),
     Source.CALIBRATED: N_("calibrated"),
+    Source.TRACED: N_("traced"),
     Source.ANALYTIC: N_("analytic"),
     Source.VENDOR_SPEC: N_("vendor spec"),
     Source.ASSUMED: N_("assumed"),

@@ -1,0 +1,342 @@
+"""Peak memory of one training step by tracing it: the run's own model, loss and optimizer over fake tensors, in bytes.
+
+No number is computed and nothing is allocated: FakeTensorMode carries shapes, and torch.distributed._tools' MemTracker
+adds up what lives. Both are private to torch, so every use of them stands in this file, and anything that breaks is a
+`TraceGap` with its reason, beside which the analytic estimate stands. The trace runs in a process of its own: the
+caller never loads torch.
+
+What it sees: parameters, masters, gradients, optimizer state, activations, the loss, and what backward makes on the
+way, in the order in which the engine does it. What it cannot see: the allocator's slack, context and workspaces.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from stoker.core.i18n import _
+from stoker.core.plan import Candidate, Plan
+from stoker.core.plan_io import plan_from_json, plan_to_json
+
+if TYPE_CHECKING:
+    import torch
+
+    from stoker.engine.microbatch import MicroBatch
+
+TIMEOUT_S: Final = 900.0
+_REASON: Final = 200  # characters of torch's own message
+_ATTENTION_DROPOUT: Final = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
+_TERMS: Final = {
+    "Parameter": "params",
+    "Buffer": "params",
+    "Gradient": "grads",
+    "Optstate": "optimizer_states",
+    "Other": "masters",
+    "Activation": "activations",
+    "Temp": "temp_buffers",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedPeak:
+    """Allocated bytes at the fullest moment of a step. `terms` sum to `peak_allocated_bytes`; logits and the loss
+    are in activations and temp_buffers. `phase_bytes`: the peak up to the end of forward, backward, optimizer.
+    `notes`: where the trace is not what the device will do."""
+
+    peak_allocated_bytes: int
+    terms: Mapping[str, int]
+    phase_bytes: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceGap:
+    """There is no trace, and why."""
+
+    reason: str
+
+
+def trace_memory(
+    plan: Plan, candidate: Candidate, *, samples: int, seq_len: int, timeout_s: float = TIMEOUT_S
+) -> TracedPeak | TraceGap:
+    """The peak of one step of `candidate` over a micro-batch of `samples` x `seq_len`, traced in a fresh process."""
+    gap = _out_of_reach(plan, candidate)
+    if gap is not None:
+        return TraceGap(reason=gap)
+    request = {"plan": plan_to_json(plan), "rank": candidate.rank, "samples": samples, "seq_len": seq_len}
+    quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "stoker.engine.trace_estimate"],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, **quiet},
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        return TraceGap(reason=_("the trace took longer than {seconds:.0f} s").format(seconds=timeout_s))
+    except OSError as error:
+        return TraceGap(reason=str(error))
+    return _read_answer(done)
+
+
+def _out_of_reach(plan: Plan, candidate: Candidate) -> str | None:
+    """Why this candidate cannot be traced as it would run, or None."""
+    config = candidate.run_config
+    if any(find_spec(name) is None for name in ("torch", "transformers")):
+        return _("torch or transformers is not installed here")
+    if config.parallel.world_size > config.parallel.dp_replicate:
+        return _("what is sharded over several GPUs is not traced")
+    if plan.job.tune.method == "qlora":
+        return _("4-bit kernels cannot be traced")
+    if config.placement not in ("none", "auto", "hbm"):
+        return _("what moves between memory tiers is not traced")
+    return None
+
+
+def _read_answer(done: subprocess.CompletedProcess[str]) -> TracedPeak | TraceGap:
+    lines = done.stdout.splitlines()
+    try:
+        answer = json.loads(lines[-1])
+        if "gap" in answer:
+            return TraceGap(reason=str(answer["gap"]))
+        return TracedPeak(
+            peak_allocated_bytes=int(answer["peak_allocated_bytes"]),
+            terms={str(name): int(value) for name, value in answer["terms"].items()},
+            phase_bytes={str(name): int(value) for name, value in answer["phase_bytes"].items()},
+            notes=tuple(answer["notes"]),
+        )
+    except (IndexError, ValueError, KeyError, TypeError):
+        last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+        return TraceGap(reason=last[:_REASON])
+
+
+def main() -> None:
+    """The traced process: a request on stdin, the answer as the last line of stdout."""
+    request = json.loads(sys.stdin.read())
+    plan = plan_from_json(request["plan"])
+    candidate = plan.candidate(request["rank"])
+    assert candidate is not None
+    try:
+        answer = _trace(plan, candidate, int(request["samples"]), int(request["seq_len"]))
+    except Exception as error:  # any failure of model code over fake tensors is a gap, not a bug
+        message = (str(error).splitlines() or [""])[0][:_REASON]
+        answer = {"gap": f"{type(error).__name__}: {message}"}
+    print("\n" + json.dumps(answer))
+
+
+def _trace(plan: Plan, candidate: Candidate, samples: int, seq_len: int) -> dict[str, Any]:
+    """Optimizer state first (from gradients that are let go again), then one step as the loop takes it."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from stoker.engine.param_groups import parameter_groups
+    from stoker.techniques.optimizer import optimizer
+    from stoker.techniques.precision import precision
+    from stoker.techniques.precision.accumulate import GradientAccumulator
+
+    job, config = plan.job, candidate.run_config
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model, fresh, objective = _build(plan, candidate)
+    form = precision(config.precision)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        _make_fake(model, device)
+        learning = [p for p in model.parameters() if p.requires_grad]
+        stepper = form.wrap_optimizer(optimizer(job.train.optimizer), parameter_groups(model, job.train, fresh))
+        micro = _micro_batch(plan, model, samples, seq_len, device)
+        accumulator = GradientAccumulator(learning, config.gradient_accumulation_steps)
+        model.train()
+        tracker = _tracker(model)
+        tracker.track_external(*getattr(stepper, "masters", {}).values(), *micro.inputs.values(), micro.targets)
+        phases: dict[str, int] = {}
+        with _whole_head(), _all_counted(), tracker:
+            for parameter in learning:
+                parameter.grad = torch.empty_like(parameter)
+            stepper.step()
+            stepper.zero_grad(set_to_none=True)
+            phases["optimizer"] = _peak(tracker)[0]
+            _forget_peak(tracker)
+            for _micro in range(min(config.gradient_accumulation_steps, 2)):
+                with form.autocast(device.type):
+                    loss = objective.loss_sum(model, micro)
+                phases["forward"] = _peak(tracker)[0]
+                torch.autograd.backward(loss)
+                accumulator.add()
+                tracker.name_gradients(accumulator._sums.values())
+                del loss
+            phases["backward"], snapshot = _peak(tracker)
+            accumulator.finish()
+            stepper.step()
+            phases["optimizer"] = max(phases["optimizer"], _peak(tracker)[0])
+            stepper.zero_grad(set_to_none=True)
+    terms: dict[str, int] = {}
+    for kind, value in snapshot.items():
+        terms[_TERMS[kind]] = terms.get(_TERMS[kind], 0) + value
+    notes = [] if device.type == "cuda" else [_("traced with the CPU's kernels, for this torch has no CUDA")]
+    return {
+        "peak_allocated_bytes": max(phases.values()),
+        "terms": {**terms, "step": max(phases.values()) - sum(terms.values())},
+        "phase_bytes": phases,
+        "notes": notes,
+    }
+
+
+def _build(plan: Plan, candidate: Candidate) -> tuple["torch.nn.Module", frozenset[str], Any]:
+    """(model on `meta`, fresh parameters, objective): the run's own construction, with random weights.
+
+    Attention dropout is switched off: fused kernels draw it again in backward and keep nothing, but the CPU has no
+    fused kernel with dropout, so a trace there would keep the scores.
+    """
+    from dataclasses import replace
+
+    import torch
+    from transformers import AutoConfig
+
+    from stoker.engine.build import build_model
+    from stoker.engine.objective import MultiLabel, NextToken, SingleLabel
+    from stoker.techniques.loss import loss
+
+    config = dict(plan.model.config)
+    if candidate.run_config.attention != "eager":
+        known = AutoConfig.for_model(str(config["model_type"]))
+        config.update({name: 0.0 for name in _ATTENTION_DROPOUT if hasattr(known, name)})
+    resolved = replace(plan.model, config=config, folder=None, random_weights=True)
+    labels = [str(number) for number in range(_num_labels(plan))]
+    with torch.device("meta"):
+        built = build_model(plan.job, resolved, candidate.run_config, labels)
+    if plan.job.task == "causal_lm":
+        return built.model, built.fresh, NextToken(loss(candidate.run_config.loss).language_model_loss)
+    return built.model, built.fresh, MultiLabel() if plan.job.problem == "multi_label" else SingleLabel()
+
+
+def _num_labels(plan: Plan) -> int:
+    if plan.job.task == "causal_lm":
+        return 0
+    declared = plan.profile.num_labels or plan.job.num_declared_labels or plan.model.config.get("num_labels")
+    return int(declared or len(plan.model.config.get("id2label") or ()) or 2)
+
+
+def _make_fake(model: "torch.nn.Module", device: "torch.device") -> None:
+    """Every parameter and buffer of `model` as a fake tensor of its shape on `device`; what is tied stays tied."""
+    import torch
+
+    known: dict[int, torch.Tensor] = {}
+    for module in model.modules():
+        for store in (module._parameters, module._buffers):
+            for name, old in store.items():
+                if old is None:
+                    continue
+                if id(old) not in known:
+                    new = torch.empty_strided(old.shape, old.stride(), dtype=old.dtype, device=device)
+                    is_parameter = isinstance(old, torch.nn.Parameter)
+                    known[id(old)] = torch.nn.Parameter(new, requires_grad=old.requires_grad) if is_parameter else new
+                store[name] = known[id(old)]  # type: ignore[assignment]
+
+
+def _micro_batch(
+    plan: Plan, model: "torch.nn.Module", samples: int, seq_len: int, device: "torch.device"
+) -> "MicroBatch":
+    import torch
+
+    from stoker.engine.image_source import image_form
+    from stoker.engine.microbatch import MicroBatch
+
+    if plan.job.task == "image_classification":
+        form = image_form(plan.job, plan.model)
+        dtype = torch.float32
+        inputs = {"pixel_values": torch.empty(samples, form.channels, form.size, form.size, dtype=dtype, device=device)}
+    else:
+        ids = torch.empty(samples, seq_len, dtype=torch.int64, device=device)
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if plan.job.task == "causal_lm":
+        targets = torch.empty(samples, seq_len, dtype=torch.int64, device=device)
+    elif plan.job.problem == "multi_label":
+        targets = torch.empty(samples, _num_labels(plan), device=device)
+    else:
+        targets = torch.empty(samples, dtype=torch.int64, device=device)
+    tokens = samples * seq_len
+    return MicroBatch(
+        inputs=inputs, targets=targets, samples=samples, tokens=tokens, padded_tokens=tokens, weight=float(tokens)
+    )
+
+
+def _tracker(model: "torch.nn.Module") -> Any:
+    """torch's MemTracker over `model`, without its statistics a module: they meet neither frozen parameters nor a
+    module that is called twice, and what is wanted here is the peak of the whole."""
+    from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
+
+    class WholeTracker(MemTracker):  # type: ignore[no-untyped-call]
+        def _ignored(self, *_of_a_module: Any) -> None:
+            return None
+
+        _pre_fw_hook = _post_fw_hook = _pre_bw_hook = _post_bw_hook = _ignored  # type: ignore[assignment]
+
+        def name_gradients(self, gradients: Iterable["torch.Tensor | None"]) -> None:
+            for gradient in gradients:
+                if gradient is not None:
+                    self._update_and_maybe_create_winfos(gradient, _MemRefType.GRAD)
+
+    tracker = WholeTracker()
+    tracker.track_external(model)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(lambda p: tracker.name_gradients((p.grad,)))  # type: ignore[no-untyped-call]
+    return tracker
+
+
+def _all_counted() -> Any:
+    """A mode in which every token has a label (the fullest case): which ones do is data, which a fake tensor lacks."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class AllCounted(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten.nonzero.default and args[0].dim() == 1:
+                return torch.empty(args[0].numel(), 1, dtype=torch.int64, device=args[0].device)
+            return func(*args, **(kwargs or {}))
+
+    return AllCounted()  # type: ignore[no-untyped-call]
+
+
+@contextlib.contextmanager
+def _whole_head() -> Iterator[None]:
+    """The chunked loss takes a fake parameter for a sharded one, by its type: here none is sharded."""
+    from stoker.techniques.loss import chunks
+
+    judge = chunks._is_sharded
+    chunks._is_sharded = lambda weight: False
+    try:
+        yield
+    finally:
+        chunks._is_sharded = judge
+
+
+def _peak(tracker: Any) -> tuple[int, dict[str, int]]:
+    """(bytes, bytes by kind) at the fullest moment so far, over all devices."""
+    total, kinds = 0, dict[str, int]()
+    for snapshot in tracker.get_tracker_snapshot("peak").values():
+        for kind, value in snapshot.items():
+            if str(kind) == "Total":
+                total += value
+            else:
+                kinds[kind.value] = kinds.get(kind.value, 0) + value
+    return total, kinds
+
+
+def _forget_peak(tracker: Any) -> None:
+    """The peak starts again from what lives now."""
+    from copy import deepcopy
+
+    tracker._peak_mem_snap = deepcopy(tracker._curr_mem_snap)
+    tracker._peak_mem = {device: snapshot["Total"] for device, snapshot in tracker._curr_mem_snap.items()}
+
+
+if __name__ == "__main__":
+    main()
