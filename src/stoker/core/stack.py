@@ -24,14 +24,16 @@ class Stack:
     `kbit_in_fp32`: over quantised weights everything but their products runs in fp32. `waits_for_data`: its figures
     hold the loader's time (published speeds are of synthetic or cached data). `pads_by_batch`: without packing, a
     micro-batch of random samples is padded to its own longest. `flash_always`: its fused attention also takes models
-    for which transformers knows only kernels that write the scores (ALiBi).
+    for which transformers knows only kernels that write the scores (ALiBi). `fused_dispatch`: on rack-wide NVLink a
+    kernel of its own sends tokens to experts (Megatron's HybridEP).
     Memory: `holds_logits`: the model's output object, and with it the logits, lives through backward. `keeps_grads`:
     gradients are zeroed, not dropped, between steps. `expandable_segments`: of torch's allocator.
     `accumulates_fp32`: 16-bit gradients of several micro-batches add up in an fp32 copy. `kbit_keeps_inputs`: copies
     of a quantised product's input that it keeps, needed or not. `fused_norms`: norms keep their input in the compute
     format. `fsdp_casts`: bf16_amp is FSDP's casting of gathered weights and inputs, not autocast, so the stream between
-    blocks is 16-bit: where state is `sharded`, or `always` (also on one GPU). `gathers_frozen`: under FSDP frozen weights,
-    once gathered, stay (FSDP1 has no hook to free them).
+    blocks is 16-bit: where state is `sharded`, or `always` (on one GPU too). `gathers_frozen`: under FSDP frozen
+    weights, once gathered, stay (FSDP1 has no hook to free them).
+    `frozen_in_fp32`: frozen weights are stored in fp32 and cast for compute.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Stack:
     waits_for_data: bool = False
     pads_by_batch: bool = False
     flash_always: bool = False
+    fused_dispatch: bool = False
     holds_logits: bool = True
     keeps_grads: bool = False
     expandable_segments: bool = False
@@ -63,6 +66,7 @@ class Stack:
     fused_norms: bool = False
     fsdp_casts: Literal["", "sharded", "always"] = ""
     gathers_frozen: bool = False
+    frozen_in_fp32: bool = False
     origin: str = ""
     date: str = ""
 

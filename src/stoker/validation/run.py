@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from stoker.catalogue.left_out import efficiency_without
 from stoker.core.efficiency import Efficiency
 from stoker.core.measurement import Measurement
+from stoker.validation.physics import impossible
 from stoker.validation.predict import Prediction, predict
 from stoker.validation.table import Row
 from stoker.validation.trial import NotScored, Trial, build_trial
@@ -48,6 +49,9 @@ def _compare(row: Row, efficiency: Efficiency, unseen: Collection[str]) -> Compa
     trial = build_trial(row.measurement, efficiency, unseen=unseen)
     if isinstance(trial, NotScored):
         return Compared(row=row, reason=trial.reason)
+    impossibility = impossible(trial)
+    if impossibility:
+        return Compared(row=row, trial=trial, reason=impossibility)
     prediction = predict(trial)
     if isinstance(prediction, NotScored):
         return Compared(row=row, trial=trial, reason=prediction.reason)
