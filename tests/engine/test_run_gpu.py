@@ -42,7 +42,7 @@ def test_every_precision_learns(folder: Path, precision: str) -> None:
 def test_a_stop_and_resume_on_the_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_here(folder, sentiment_job(folder, run={"precision": "bf16", "micro_batch_size": 4}))
     whole = run(plan, folder / "whole", progress=Silent())
-    original = loop_module.Loop._train_step
+    original = loop_module.Loop.train_step
 
     def step_and_stop(self: Any, batch: Any) -> None:
         original(self, batch)
@@ -50,7 +50,7 @@ def test_a_stop_and_resume_on_the_gpu(folder: Path, monkeypatch: pytest.MonkeyPa
             self.stop.request("SIGTERM")
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop_module.Loop, "_train_step", step_and_stop)
+        patch.setattr(loop_module.Loop, "train_step", step_and_stop)
         assert run(plan, folder / "parts", progress=Silent()).status == "interrupted"
     resumed = run(plan, folder / "parts", progress=Silent())
     assert [line.loss for line in resumed.steps] == pytest.approx([line.loss for line in whole.steps], rel=1e-3)

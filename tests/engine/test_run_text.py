@@ -152,14 +152,14 @@ class _StopAfter:
     """Makes the loop's stop request true after a number of steps."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-        original = loop_module.Loop._train_step
+        original = loop_module.Loop.train_step
 
         def step_and_stop(self: Any, batch: Any) -> None:
             original(self, batch)
             if batch.step + 1 == steps:
                 self.stop.request("SIGTERM")
 
-        monkeypatch.setattr(loop_module.Loop, "_train_step", step_and_stop)
+        monkeypatch.setattr(loop_module.Loop, "train_step", step_and_stop)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import typer
 
+from stoker.cli.bench import bench
 from stoker.cli.check import check
 from stoker.cli.doctor import doctor
 from stoker.cli.explain import explain
@@ -37,6 +38,9 @@ def build_app() -> typer.Typer:
     )(check)
     app.command(cls=Command, help=_("memory, time and money on every GPU and strategy that could run the job"))(plan)
     app.command(cls=Command, help=_("train what the job or the plan says; the same command again resumes"))(run)
+    app.command(
+        cls=Command, help=_("a few real steps of the plan here: predicted beside measured, kept for the next plan")
+    )(bench)
     app.command(cls=Command, help=_("apply a trained model, with its stored thresholds, to new rows"))(predict)
     app.command(
         cls=Command, help=_("predicted beside measured, metrics and curves of a run; or several runs side by side")

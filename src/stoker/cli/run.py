@@ -57,7 +57,6 @@ def _plan_of(source: Path, overrides: list[str]) -> "Plan":
     """The plan of a job on this machine, or the plan in a file."""
     from stoker.core.io import read_job
     from stoker.core.plan_io import read_plan
-    from stoker.planner.gather import plan_job
 
     if source.suffix.lower() == ".json":
         if overrides:
@@ -70,7 +69,13 @@ def _plan_of(source: Path, overrides: list[str]) -> "Plan":
                 fix=_("give the job file, or plan again"),
             )
         return read_plan(source)
-    job = read_job(source, overrides)
+    return plan_here(read_job(source, overrides))
+
+
+def plan_here(job: "Job") -> "Plan":
+    """The plan of `job` for one device of this machine, whatever hardware the job names."""
+    from stoker.planner.gather import plan_job
+
     here = replace(job.hardware, here=True, gpus=None, num_gpus=1, max_gpus=1, nodes=1)
     return plan_job(replace(job, hardware=here))
 

@@ -62,7 +62,7 @@ class Loop:
                 waited = time.perf_counter()
                 batch = next(batches)
                 self._window.wait_s += time.perf_counter() - waited
-                self._train_step(batch)
+                self.train_step(batch)
                 self._between_steps()
         done = (progressed.step >= session.total_steps or self._stopped_early) and not self._evaluation_owed
         if self._saved_step != progressed.step:
@@ -83,7 +83,7 @@ class Loop:
                 )
             yield batch
 
-    def _train_step(self, batch: StepBatch) -> None:
+    def train_step(self, batch: StepBatch) -> None:
         """One optimizer update; an fp16 overflow repeats the step at a lower scale, with the same draws."""
         session, updater, window = self.session, self.session.updater, self._window
         while True:

@@ -80,7 +80,7 @@ def _train(
     stop: StopRequest,
     progress: Progress,
 ) -> None:
-    record.header(_header(plan, parts))
+    record.header(record_header(plan, parts))
     if not (out_dir / PLAN_NAME).is_file():
         write_plan(plan, out_dir / PLAN_NAME)
     session = open_session(plan, parts, out_dir, lock, record, progress)
@@ -196,7 +196,8 @@ def _best_state(session: Session, progressed: Progressed) -> tuple[int, tuple[fl
     return best, progressed.best_thresholds, dict(progressed.best_metrics)
 
 
-def _header(plan: Plan, parts: Parts) -> dict[str, Any]:
+def record_header(plan: Plan, parts: Parts) -> dict[str, Any]:
+    """The first line of a record: plan, facts of the learning, versions, machine, sizes."""
     names = ("torch", "transformers", "safetensors", "peft", "tokenizers")
     device = parts.device
     return {

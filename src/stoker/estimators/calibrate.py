@@ -60,7 +60,7 @@ def read_run(record: RunRecord, *, date: str = "") -> Measured | None:
     candidate = plan.picked or next(iter(plan.candidates), None) if plan is not None else None
     if plan is None or candidate is None or not _same_device(record, candidate):
         return None
-    step_s = mean_step_s(record.steps)
+    step_s = typical_step_s(record)
     time_factor = memory_factor = None
     if step_s is not None and candidate.time.step_s > 0:
         time_factor = _bounded(step_s * candidate.time.correction_factor / candidate.time.step_s)
@@ -102,6 +102,14 @@ def _memory_parts(record: RunRecord, candidate: Candidate) -> dict[str, float]:
     }
     reading = Reading(allocated_bytes=seen["allocated"] or None, reserved_bytes=seen["reserved"] or None)
     return correct(uncorrected(candidate.memory), reading).factors if any(seen.values()) else {}
+
+
+def typical_step_s(record: RunRecord) -> float | None:
+    """Seconds of a step: the mean of a run's; of a bench, whose steps are all of mean length, the steadier median."""
+    if record.header.get("kind") != "bench":
+        return mean_step_s(record.steps)
+    timed = [line.step_s for line in record.steps[_FEWEST_STEPS - 1 :]]
+    return median(timed) if timed else None
 
 
 def mean_step_s(steps: Sequence[StepLine]) -> float | None:
