@@ -33,7 +33,10 @@ class Stack:
     format. `fsdp_casts`: bf16_amp is FSDP's casting of gathered weights and inputs, not autocast, so the stream between
     blocks is 16-bit: where state is `sharded`, or `always` (on one GPU too). `gathers_frozen`: under FSDP frozen
     weights, once gathered, stay (FSDP1 has no hook to free them).
-    `frozen_in_fp32`: frozen weights are stored in fp32 and cast for compute.
+    `frozen_in_fp32`: frozen weights are stored in fp32 and cast for compute. `own_head`: a tied head has a matrix of
+    its own. `keeps_outputs`: a learned scale on every linear keeps its output.
+    `narrow_adapters`: adapters in the compute format. `fused_qkv`: one projection, whose whole output values keep alive
+    beside rotated queries and keys.
     """
 
     name: str
@@ -67,6 +70,10 @@ class Stack:
     fsdp_casts: Literal["", "sharded", "always"] = ""
     gathers_frozen: bool = False
     frozen_in_fp32: bool = False
+    own_head: bool = False
+    keeps_outputs: bool = False
+    narrow_adapters: bool = False
+    fused_qkv: bool = False
     origin: str = ""
     date: str = ""
 

@@ -38,7 +38,7 @@ def _of_rank(scenario: Scenario) -> MemoryEstimate:
     outside = scenario.efficiency.framework(device)
     dynamic = dynamic_bytes(scenario)
     tokens = fullest_batch(scenario).tokens
-    comm_buffers = sum(parallel(scenario.config.parallel).buffer_bytes(scenario.ledger, scenario.config, tokens))
+    comm_buffers = _comm_buffers(scenario, tokens)
     gradients = sums.grads_bytes + sums.accumulator_bytes
     several = scenario.config.parallel.world_size > 1
     context = float(outside.context_bytes + (outside.communicator_bytes if several else 0))
@@ -69,6 +69,16 @@ def _of_rank(scenario: Scenario) -> MemoryEstimate:
         source=Source.CALIBRATED if scenario.correction else weakest(Source.ANALYTIC, outside.source),
         correction_factor=factor,
     )
+
+
+def _comm_buffers(scenario: Scenario, tokens: float) -> float:
+    """What the parallel technique states; where frozen weights stay gathered, all of them instead of its units."""
+    flat, gathered = parallel(scenario.config.parallel).buffer_bytes(scenario.ledger, scenario.config, tokens)
+    if not scenario.stack.gathers_frozen or not gathered:
+        return flat + gathered
+    groups = scenario.ledger.groups
+    whole = sum(g.repeats * g.num_params * g.weight_bytes_per_param for g in groups if g.base_trainable == 0)
+    return flat + max(gathered, whole)
 
 
 def _coming(dynamic: Dynamic, room: float) -> dict[str, float]:

@@ -21,10 +21,20 @@ def as_stack(ledger: Ledger, stack: Stack, *, compiled: bool = False, fused_atte
     quantised = any(group.weights_quantised and group.kind == "block" for group in ledger.groups)
     adapted = ledger.num_adapter_params > 0
     result = replace(ledger, accumulates_fp32=ledger.accumulates_fp32 and stack.accumulates_fp32)
-    if adapted and ledger.autocast:
+    if adapted and stack.frozen_in_fp32:
+        result = result.map_groups(lambda group: _stored_in_fp32(group, ledger), by="frozen_in_fp32")
+    elif adapted and ledger.autocast:
         result = result.map_groups(lambda group: _as_loaded(group, ledger), by="as_loaded")
     if quantised and stack.kbit_keeps_inputs:
         result = result.map_groups(lambda group: _with_inputs(group, stack.kbit_keeps_inputs), by="kbit_keeps_inputs")
+    if stack.narrow_adapters and adapted:
+        result = result.map_groups(lambda group: _narrow_adapters(group, ledger.compute_bytes), by="narrow_adapters")
+    if stack.fused_qkv:
+        result = result.map_groups(_with_fused_qkv, by="fused_qkv")
+    if stack.own_head and ledger.arch.tie_word_embeddings:
+        result = result.map_groups(_with_matrix, by="own_head")
+    if stack.keeps_outputs and adapted:
+        result = result.map_groups(_with_outputs, by="keeps_outputs")
     if compiled or stack.fused_norms:
         result = result.map_groups(_fused_norms, by="fused_norms")
     if compiled:
@@ -54,6 +64,43 @@ def _as_loaded(group: ModuleGroup, ledger: Ledger) -> ModuleGroup:
     return replace(
         group, weight_bytes_per_param=narrow, cast_bytes=0, input_elements=group.input_elements * narrow / _FP32
     )
+
+
+def _stored_in_fp32(group: ModuleGroup, ledger: Ledger) -> ModuleGroup:
+    """Frozen fp32 weights; autocast makes a narrow copy of each, which backward needs (FSDP casts as it gathers)."""
+    if group.base_trainable or group.weights_quantised:
+        return group
+    casts = sum(linear.num_params for linear in group.linears) * ledger.compute_bytes if ledger.autocast else 0
+    return replace(group, weight_bytes_per_param=_FP32, cast_bytes=round(casts))
+
+
+def _narrow_adapters(group: ModuleGroup, width: float) -> ModuleGroup:
+    saved = tuple(
+        replace(t, bytes_per_element=None) if t.name.startswith("adapter.") and t.bytes_per_element == _FP32 else t
+        for t in group.saved
+    )
+    return replace(group, saved=saved, adapter_bytes_per_param=width)
+
+
+def _with_fused_qkv(group: ModuleGroup) -> ModuleGroup:
+    shape = group.attention
+    if shape is None:
+        return group
+    rotated = float((shape.num_heads + shape.num_kv_heads) * shape.head_dim)
+    return replace(group, saved=(*group.saved, SavedTensor(name="fused_qkv", role="attention", elements=rotated)))
+
+
+def _with_matrix(group: ModuleGroup) -> ModuleGroup:
+    """A tied head, which owns no parameters, with its own (frozen as the embedding is, or learning)."""
+    matrix = sum(linear.num_params for linear in group.linears)
+    return replace(group, num_params=matrix) if group.kind == "head" and group.num_params == 0 else group
+
+
+def _with_outputs(group: ModuleGroup) -> ModuleGroup:
+    if group.kind != "block":
+        return group
+    width = sum(linear.out_features for linear in group.linears if linear.count == 1)
+    return replace(group, saved=(*group.saved, SavedTensor(name="scaled.outputs", role="other", elements=float(width))))
 
 
 def _with_inputs(group: ModuleGroup, copies: int) -> ModuleGroup:
