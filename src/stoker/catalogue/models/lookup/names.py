@@ -15,7 +15,7 @@ _NEUTRAL: Final = frozenset(
         *("instruct", "chat", "it", "pt", "hf", "base", "sft", "dpo", "rlhf", "thinking", "preview", "reasoning"),
         *("awq", "gptq", "aqlm", "gguf", "bnb", "int4", "int8", "2bit", "4bit", "8bit", "fp8", "nvfp4", "mxfp4"),
         *("bf16", "fp16", "fp32", "quantized", "quant", "unsloth", "meta", "hg", "model", "pretrain", "finetune"),
-        *("dynamic", "distilled", "beta", "mcore", "nemo", "1x16", "2x8"),
+        *("dynamic", "beta", "mcore", "python", "1x16", "2x8", "lora", "qlora", "squad", "mrpc", "glue", "pytorch"),
     )
 )
 _DATE: Final = re.compile(r"^(2[3-6](0[1-9]|1[0-2])|0[1-9][0-3]\d|1[0-2][0-3]\d|20(0[1-9]|1[0-2])\d\d)$")
@@ -26,7 +26,8 @@ _BRACKET: Final = re.compile(r"\([^)]*\)|\[[^\]]*\]")
 
 def words_of(name: str) -> tuple[str, ...]:
     """The words of `name`, lower case, its organisation and anything in brackets left out; `7 B` is one word."""
-    text = _BRACKET.sub(" ", name).strip().rsplit("/", 1)[-1].lower()
+    text = _BRACKET.sub(" ", name).strip().lower()
+    text = re.sub(r"/(?=\d+$)", "-", text).rsplit("/", 1)[-1]  # ViT-B/16 is no file of an organisation
     text = re.sub(r"(?<=\d)\s+(?=[bm]\b)", "", text)
     return tuple(word for word in re.split(r"[\s_\-:,]+", text) if word)
 
