@@ -1,0 +1,106 @@
+"""`stoker validate`: the shipped facts, a table of the public schema, own runs; JSON as documented; exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stoker.validation.own import own_rows, run_folders
+
+ROOT = Path(__file__).resolve().parents[2]
+PUBLIC = ROOT.parent / "shared" / "data" / "validation" / "measured.csv"
+RECORDS = ROOT / "benchmarks" / "records" / "2026-11-30-h200"
+HEADER = "source,model,gpu,metric,value,method,precision,n_gpus,micro_batch,seq_len,unit,quality\n"
+KEYS = {"metric", "measured", "predicted", "low", "high", "fit_probability", "unit", "quality", "not_scored"}
+
+
+def stoker(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "stoker", "validate", *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        cwd=cwd,
+        env={**os.environ, "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8"},
+    )
+
+
+def test_without_arguments_the_shipped_facts_are_scored(tmp_path: Path) -> None:
+    done = stoker("--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert len(document["rows"]) >= 200
+    assert all(set(row) >= KEYS and {"source", "model", "gpu"} <= set(row) for row in document["rows"])
+    summary = document["summary"]
+    assert {"memory", "step_time", "fit", "rank"} <= set(summary)
+    assert len(summary["memory"]["by_source"]) >= 5
+    assert summary["step_time"]["overall"]["sources"] >= 8
+    assert document["own_runs"] == []
+
+
+def test_a_table_prints_scores_and_reasons(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(
+        HEADER
+        + "x,llama-2-7b,A100-80GB-SXM,peak_mem_gb,20,lora,bf16,1,1,512,GiB,measured\n"
+        + "x,nobody-knows,A100-80GB-SXM,peak_mem_gb,20,lora,bf16,1,1,512,GiB,measured\n"
+    )
+    done = stoker("--rows", str(file))
+    assert done.returncode == 0
+    assert "1 of 2 rows scored" in done.stdout
+    assert "model nobody-knows: not known" in done.stdout
+    assert "source: x" in done.stdout
+
+
+def test_nothing_scored_is_exit_5_and_a_bad_table_exit_2(tmp_path: Path) -> None:
+    unknown, bad = tmp_path / "unknown.csv", tmp_path / "bad.csv"
+    unknown.write_text(HEADER + "x,nobody-knows,A100-80GB-SXM,peak_mem_gb,20,lora,bf16,1,1,512,GiB,measured\n")
+    bad.write_text("a,b\n1,2\n")
+    assert stoker("--rows", str(unknown)).returncode == 5
+    done = stoker("--rows", str(bad))
+    assert done.returncode == 2
+    assert "ST611" in done.stderr and not done.stdout
+
+
+def test_left_out_predicts_as_if_the_source_were_new(tmp_path: Path) -> None:
+    """LitGPT's loss works on 16-bit logits; who does not know that expects the wider one of a usual trainer."""
+    file = tmp_path / "rows.csv"
+    file.write_text(HEADER + "litgpt,llama-2-7b,A100-80GB-SXM,peak_mem_gb,20,lora,bf16-true,1,4,2048,GB,measured\n")
+    seen, unseen = (json.loads(stoker("--rows", str(file), "--json", *flags).stdout) for flags in ((), ("--left-out",)))
+    assert unseen["left_out"] and not seen["left_out"]
+    assert unseen["rows"][0]["predicted"] != seen["rows"][0]["predicted"]
+
+
+def test_own_runs_stand_with_role_and_error() -> None:
+    """The records of benchmarks/h200: the first run of each stack calibrates, all measured step times are there."""
+    rows = own_rows(run_folders(RECORDS))
+    steps = [row for row in rows if row.metric == "step_time_s" and row.measured is not None]
+    assert len(steps) >= 3
+    assert {row.role for row in steps} <= {"calibration", "holdout"}
+    assert all(row.error is not None and row.error < 1.0 for row in steps)
+    kcelectra = next(row for row in steps if row.run.endswith("kcelectra-epoch"))
+    assert kcelectra.measured == pytest.approx(0.049, rel=0.05)  # 49 ms a step (benchmarks/LOG.md)
+
+
+def test_a_folder_without_a_record_is_excluded_not_skipped(tmp_path: Path) -> None:
+    done = stoker("--records", str(tmp_path), "--json", cwd=tmp_path)
+    (row,) = json.loads(done.stdout)["own_runs"]
+    assert row["role"] == "excluded" and row["reason"]
+
+
+@pytest.mark.skipif(not PUBLIC.exists(), reason="the public rows are not here")
+def test_the_public_rows_all_have_a_prediction_or_a_reason() -> None:
+    done = stoker("--rows", str(PUBLIC), "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    rows = document["rows"]
+    assert len(rows) == 1614
+    assert all((row["predicted"] is None) == (row["not_scored"] is not None) for row in rows)
+    assert all(row["low"] <= row["predicted"] <= row["high"] for row in rows if row["predicted"] is not None)
+    unknown = [row for row in rows if row["not_scored"] and "not known" in row["not_scored"]]
+    assert len(unknown) <= 0.1 * len(rows)
+    for name in ("memory", "step_time"):
+        overall = document["summary"][name]["overall"]
+        print(name, {key: round(overall[key], 3) for key in ("n", "median", "p90", "covered", "above_high")})

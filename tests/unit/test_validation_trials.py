@@ -1,0 +1,264 @@
+"""Words of published tables become the runs they describe: one row of each spelling, its translation stated by hand.
+
+The expectations are facts of the sources (their READMEs, recipes and loss code), not outputs of this code.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stoker.catalogue.efficiency import load_efficiency
+from stoker.catalogue.stacks import all_stacks, find_stack, unknown_stack
+from stoker.core.measurement import Measurement
+from stoker.validation.notes import QKV
+from stoker.validation.trial import NotScored, Trial, build_trial
+
+EFFICIENCY = replace(load_efficiency(), corrections=())
+LLAMA = "llama-2-7b"
+HF = "some blog"  # a source that nobody described
+
+
+def measured(source: str, **columns: Any) -> Measurement:
+    values: dict[str, Any] = {
+        "table": "table",
+        "model": LLAMA,
+        "metric": "peak_mem_gb",
+        "value": 10.0,
+        "unit": "GiB",
+        "method": "full",
+        "precision": "bf16",
+        "gpu": "A100-80GB-SXM",
+        "num_gpus": 1,
+        "strategy": "single",
+        "micro_batch_size": 1,
+        "seq_len": 512,
+        **columns,
+    }
+    return Measurement(source=source, **values)
+
+
+def trial_of(source: str, **columns: Any) -> Trial:
+    trial = build_trial(measured(source, **columns), EFFICIENCY)
+    assert isinstance(trial, Trial), trial
+    return trial
+
+
+def reason_of(source: str, **columns: Any) -> str:
+    trial = build_trial(measured(source, **columns), EFFICIENCY)
+    assert isinstance(trial, NotScored)
+    return trial.reason
+
+
+@pytest.mark.parametrize(
+    ("source", "method", "precision", "expected"),
+    [
+        ("litgpt", "lora", "bf16-true", "bf16_pure"),
+        ("litgpt", "full", "bf16-mixed", "bf16_amp"),
+        ("litgpt", "qlora", "bf16-true+bnb.nf4-dq", "bf16_pure"),
+        ("fitcheck-llm 0.3.1 sdist", "qlora", "fp16 nf4", "fp16_amp"),
+        ("fitcheck-llm 0.3.1 sdist", "lora", "fp16 none", "fp16_amp"),
+        ("llm-foundry", "full", "amp_bf16", "bf16_amp"),
+        ("llm-foundry", "full", "bf16/PURE (bf16 params+grads+reduce)", "bf16_pure"),
+        ("ms-swift benchmark", "full", "bf16", "bf16_pure"),
+        ("NVIDIA DeepLearningExamples", "full", "amp_fp16", "fp16_amp"),
+        ("NVIDIA DeepLearningExamples", "full", "FP32", "fp32"),
+        ("prime-rl CI benchmarks", "full (sft trainer)", "bf16 compute (fp32 master when full)", "bf16_amp"),
+        ("prime-rl CI benchmarks", "lora (rl trainer)", "bf16 compute (fp32 master when full)", "bf16_pure"),
+        ("torchtitan", "full (pretrain)", "compile bf16", "bf16_amp"),
+        ("Megatron-Bridge perf summary", "full (pretrain)", "BF16", "bf16"),
+        ("RoundPipe / aiDAPTIV", "full", "bf16/fp32 master", "bf16"),
+        (HF, "full", "bfloat16", "bf16_amp"),
+        (HF, "lora", "", "bf16_pure"),
+        (HF, "full", "float32", "fp32"),
+    ],
+)
+def test_precision(source: str, method: str, precision: str, expected: str) -> None:
+    assert trial_of(source, method=method, precision=precision).scenario.config.precision == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "precision", "method"),
+    [
+        ("full (pretrain)", "bf16", "full"),
+        ("lora+packing", "bf16", "lora"),
+        ("rslora", "bf16", "lora"),
+        ("dora", "bf16", "dora"),
+        ("qlora", "bf16+nf4", "qlora"),
+        ("lora", "bf16 + bnb 4bit", "qlora"),
+        ("lora on gptq-int4", "bf16+gptq-int4", "qlora"),
+        ("adapter_v2", "bf16-true+bnb.nf4", "qlora"),
+    ],
+)
+def test_method(words: str, precision: str, method: str) -> None:
+    assert trial_of(HF, method=words, precision=precision).method == method
+
+
+@pytest.mark.parametrize(
+    ("strategy", "gpus", "label"),
+    [
+        ("single", 1, "single"),
+        ("listed as 4xA10G", 4, "single"),  # litgpt's README: one GPU of a 4-GPU machine was busy
+        ("ddp", 8, "ddp"),
+        ("fsdp2", 8, "fsdp"),
+        ("fsdp:FULL_SHARD", 16, "fsdp"),
+        ("fsdp:SHARD_GRAD_OP", 8, "zero2"),
+        ("fsdp8+cp1", 8, "fsdp"),
+        ("fsdp4+cp2", 8, "fsdp+cp2"),
+        ("fsdp32+tp8+asyncTP", 256, "fsdp+tp8"),
+        ("ulysses dp2sp4 zero3", 8, "fsdp+ulysses4"),
+        ("tp4 dp2", 8, "ddp+tp4"),
+        ("device_map (naive MP)", 2, "layer_split"),
+    ],
+)
+def test_strategy(strategy: str, gpus: int, label: str) -> None:
+    trial = trial_of(HF, strategy=strategy, num_gpus=gpus, recompute="none")
+    assert trial.scenario.config.parallel.label == label
+    assert trial.scenario.cluster.num_gpus == (1 if label == "single" else gpus)
+
+
+def test_a_megatron_recipe() -> None:
+    """TP1, PP4, VP4, EP64 on 256 GPUs leaves 64 data-parallel ranks, whose optimizer state is sharded (ZeRO 1)."""
+    trial = trial_of(
+        "Megatron-Bridge perf summary",
+        model="Qwen3_30B_a3B",
+        precision="BF16",
+        gpu="GB200",
+        gpu_gb=186,
+        num_gpus=256,
+        strategy="megatron:TP1,PP4,CP1,VP4,EP64",
+        micro_batch_size=1,
+        global_batch_size=4096,
+        seq_len=4096,
+        recompute="recipe (perf)",
+    )
+    parallel = trial.scenario.config.parallel
+    assert (parallel.pp, parallel.virtual_stages, parallel.ep, parallel.dp_shard, parallel.zero_stage) == (
+        4,
+        4,
+        64,
+        64,
+        1,
+    )
+    assert trial.scenario.config.gradient_accumulation_steps == 4096 // 64
+
+
+def test_a_pipeline_of_torchtitan_runs_single_samples() -> None:
+    """Table 5: local batch 32 on 8 x 8 x 8 ranks is 32 micro-batches of one sample, not one of 32."""
+    trial = trial_of(
+        "torchtitan",
+        model="Llama 3.1 405B",
+        precision="bf16",
+        gpu="H100-96GB-HBM2e",
+        num_gpus=512,
+        strategy="fsdp8+tp8+pp8 1F1B",
+        micro_batch_size=32,
+        global_batch_size=256,
+        seq_len=8192,
+        recompute="full",
+    )
+    config = trial.scenario.config
+    assert (config.micro_batch_size, config.gradient_accumulation_steps) == (1, 32)
+
+
+@pytest.mark.parametrize(
+    ("micro", "whole", "gpus", "note", "rounds"),
+    [
+        (1, 16, 1, "", 16),
+        (2, 128, 8, "", 8),
+        (1, None, 1, "micro_batches/step=2", 2),
+        (3, 63, 1, "grad_accum=21", 21),
+        (4, None, 1, "", 1),
+    ],
+)
+def test_micro_batches(micro: int, whole: int | None, gpus: int, note: str, rounds: int) -> None:
+    strategy = "ddp" if gpus > 1 else "single"
+    trial = trial_of(HF, micro_batch_size=micro, global_batch_size=whole, num_gpus=gpus, strategy=strategy, note=note)
+    assert trial.scenario.config.gradient_accumulation_steps == rounds
+
+
+@pytest.mark.parametrize(
+    ("source", "note", "rank", "targets"),
+    [
+        ("fitcheck", "r=32; kernel=eager; targets=['q_proj', 'v_proj']; double_quant=False", 32, ["q_proj", "v_proj"]),
+        ("ms-swift benchmark", "r8 c_attn; FA x GC ablation", 8, list(QKV)),
+        ("ms-swift benchmark", "r64 ALL-linear; rank/target ablation", 64, "all-linear"),
+        ("litgpt", "trainable=4194304; quant=None", 8, ["q_proj", "v_proj"]),  # finetune/lora.py: r 8, query and value
+        ("litgpt", "llama-2-7b/lora.yaml; epochs=4", 32, ["q_proj", "v_proj"]),  # config_hub: lora_r 32
+        (HF, "", 16, "all-linear"),
+    ],
+)
+def test_rank_and_targets(source: str, note: str, rank: int, targets: object) -> None:
+    tune = trial_of(source, method="lora", note=note).tune
+    assert (tune.rank, tune.targets) == (rank, targets)
+
+
+def test_litgpts_default_adapter_has_the_parameters_that_its_table_prints() -> None:
+    """resource-tables.md: 4,194,304 trainable parameters for Llama 2 7B."""
+    trial = trial_of("litgpt", method="lora", precision="bf16-true")
+    assert trial.scenario.ledger.num_trainable == 4_194_304
+
+
+@pytest.mark.parametrize(
+    ("words", "gpu", "expected"),
+    [
+        ("no", "A100-80GB-SXM", "eager"),
+        ("flash_attention_2", "A100-80GB-SXM", "flash"),
+        ("yes (TE/cuDNN)", "H100-80GB-SXM", "flash"),
+        ("flash", "T4", "sdpa"),  # no flash kernels below compute capability 8.0
+        ("sdpa", "A10G", "sdpa"),
+        ("", "A100-80GB-SXM", "sdpa"),
+    ],
+)
+def test_attention(words: str, gpu: str, expected: str) -> None:
+    assert trial_of(HF, attention=words, gpu=gpu, precision="fp16").scenario.config.attention == expected
+
+
+def test_lengths_that_a_note_describes_are_cut_at_the_limit() -> None:
+    note = "r8; cls-fudan-news-zh: tokens mean 3234 std 2547 (min 91 max 19548) truncated/dropped at max_length"
+    lengths = trial_of("ms-swift benchmark", method="lora", seq_len=2048, note=note).scenario.lengths
+    assert lengths.maximum == pytest.approx(2048, abs=2)
+    assert 1000 < lengths.mean < 2048
+
+
+def test_lengths_that_nobody_describes_are_all_of_seq_len() -> None:
+    assert trial_of(HF, seq_len=777).scenario.lengths.mean == 777
+
+
+def test_an_unknown_source_gets_the_last_row_and_so_does_one_left_out() -> None:
+    row = measured("a source of next year")
+    assert find_stack(row) == unknown_stack() == all_stacks()[-1]
+    assert find_stack(measured("litgpt")).name == "litgpt"
+    assert find_stack(measured("litgpt"), unseen={"litgpt"}).name == unknown_stack().name
+
+
+def test_gpu_names_without_a_form_are_read_and_widen_the_interval() -> None:
+    assert trial_of(HF, gpu="A100-80GB", gpu_gb=80).widened == ("gpu form",)
+    assert trial_of(HF, gpu="A100-80GB-SXM").widened == ()
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"model": "no-such-model-9z"}, "no-such-model-9z"),
+        ({"gpu": "unstated"}, "unstated"),
+        ({"micro_batch_size": None}, "micro-batch size"),
+        ({"seq_len": None}, "sequence length"),
+        ({"method": "full+galore128"}, "galore128"),
+        ({"method": "telepathy"}, "telepathy"),
+        ({"recompute": "auto(budget 23)"}, "budget"),
+        ({"metric": "mfu"}, "derived"),
+        ({"metric": "failed"}, "failure"),
+        ({"quality": "suspect"}, "suspect"),
+        ({"strategy": "tp3", "num_gpus": 8}, "degrees"),
+        ({"strategy": "ddp", "num_gpus": None}, "number of GPUs"),
+    ],
+)
+def test_what_cannot_be_predicted_says_why(columns: dict[str, Any], words: str) -> None:
+    assert words in reason_of(HF, **columns)
+
+
+def test_a_run_that_only_ran_out_of_memory_needs_no_batch() -> None:
+    trial = trial_of(HF, metric="oom", micro_batch_size=None, seq_len=None)
+    assert trial.scenario.config.micro_batch_size == 1
+    assert "micro-batch size" in trial.widened
