@@ -200,6 +200,14 @@ def test_counted_multiply_adds_are_the_published_ones(name: str, gmacs: float) -
     assert sum(g.repeats * g.flops_per_token for g in arch.groups) / 2e9 == pytest.approx(gmacs, rel=0.03)
 
 
+def test_grouped_convolutions_stand_apart() -> None:
+    """ResNeXt-50's grouped 3x3: 2 x 128 x 56 x 56 x 4 x 9 and so on, 0.23 of 4.2 G multiply-adds."""
+    grouped = next(g for g in found("resnext50_32x4d").arch().groups if g.name == "grouped")
+    assert grouped.flops_per_token / 2e9 == pytest.approx(0.231, rel=0.01)
+    assert grouped.num_params == 0
+    assert all(g.name != "grouped" for g in found("vgg16").arch().groups)
+
+
 def test_names_of_the_public_rows_resolve(shared: Path) -> None:
     with (shared / "data" / "validation" / "measured.csv").open(encoding="utf-8", newline="") as file:
         named = {(row["model"], row["params"]) for row in csv.DictReader(file)}

@@ -67,6 +67,7 @@ def _image_facts(row: Mapping[str, str]) -> NamedModel:
         "image_size": int(row["image_size"]),
         "facts_image_size": int(row["image_size"]),
         "gmacs": float(row["gmacs"]),
+        "grouped_gmacs": float(row["grouped_gmacs"]),
         "kept_melements": float(row["kept_melements"]),
         "score_melements": float(row["score_melements"]),
         "kernels": int(row["kernels"]),
