@@ -190,7 +190,11 @@ class RunPins:
 
     precision: Literal["auto", "bf16", "bf16_amp", "bf16_pure", "fp16_amp", "fp32"] = key("auto", doc="number format")
     micro_batch_size: int | Literal["auto"] = key("auto", doc="samples of one forward on one GPU", ge=1, le=10**7)
-    recompute: Literal["auto", "none", "selective", "full"] = key("auto", doc="activation checkpointing")
+    recompute: Literal["auto", "none", "selective", "full", "offloaded"] = key(
+        "auto",
+        doc="activation checkpointing: none, selective (every second matrix product kept), full, or offloaded (full, "
+        "with block inputs in host memory)",
+    )
     parallel: ParallelSpec | Literal["auto"] = key("auto", doc="parallel degrees")
     placement: Literal["auto", "hbm", "tiers"] = key("auto", doc="where the training state lives")
     loss: Literal["auto", "eager", "chunked", "liger", "cce"] = key("auto", doc="loss kernel")

@@ -140,7 +140,9 @@ class ModuleGroup:
     matmul_cast_elements: float = 0.0  # per token and pass: linear inputs cast to `matmul_dtype` (read twice, written)
     inputs_on_host: bool = False  # recomputed, and the kept input goes to host memory: two copies' inputs on the device
     kept_elements: float = 0.0  # per token, kept beside the input at a recompute boundary (selective: product outputs)
-    recomputes_products: bool = True  # a recomputed block runs its matrices and attention again (selective: no)
+    products_again_frac: float = 1.0  # of its matrix products' FLOP that a recomputed block runs again
+    attention_again: bool = True  # and whether attention is among what it runs again
+    adapted: tuple[str, ...] = ()  # names of the linears with an adapter
     adapter_shapes: tuple[tuple[int, ...], ...] = ()  # of one copy's adapter tensors; their sizes sum to adapter_params
 
     @property

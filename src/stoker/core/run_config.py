@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Precision = Literal["bf16", "bf16_amp", "bf16_pure", "fp16_amp", "fp32"]
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "full", "offloaded"]
 LossKernel = Literal["eager", "chunked", "liger", "cce", "upcast", "narrow", "trl_chunked"]
 AttentionKernel = Literal["eager", "sdpa", "flash"]
 Packing = Literal["none", "bucketed", "packed"]
@@ -131,7 +131,7 @@ class RunConfig:
             f"mb{self.micro_batch_size}x{self.gradient_accumulation_steps}",
         ]
         if self.recompute != "none":
-            parts.append("recompute" if self.recompute == "full" else "recompute:selective")
+            parts.append("recompute" if self.recompute == "full" else f"recompute:{self.recompute}")
         if self.loss != "eager":
             parts.append(self.loss)
         if self.placement != "hbm":

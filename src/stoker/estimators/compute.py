@@ -62,7 +62,7 @@ def micro_batch_time(scenario: Scenario, batch: Batch) -> MicroBatchTime:
         below += unit.repeats * unit.num_kernels
         backward += unit.repeats * costs.backward_s(unit)
         if unit.recomputed or (unit.kind == "head" and head_again):
-            backward += unit.repeats * (once if unit.recomputes_products else costs.elementwise_s(unit))
+            backward += unit.repeats * costs.again_s(unit)
             again += unit.repeats * unit.num_kernels
     loss_s = _loss_s(scenario, batch, costs.rates.memory)
     left = capture(scenario.config.capture).kernel_frac

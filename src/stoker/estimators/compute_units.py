@@ -87,6 +87,15 @@ class UnitCosts:
             + moved / self.rates.memory
         )
 
+    def again_s(self, unit: UnitSums) -> float:
+        """One recomputation: a forward without what was kept of it."""
+        return (
+            unit.products_again_frac * (self._products_s(unit) + self._adapters_s(unit, 1.0))
+            + (self._attention_s(unit, 1.0) if unit.attention_again else 0.0)
+            + self._dequantise_s(unit)
+            + self.elementwise_s(unit)
+        )
+
     def elementwise_s(self, unit: UnitSums) -> float:
         """Everything but products and attention, forward: bytes of what is kept, and casts of weights."""
         moved = self.forward * self._saved_bytes(unit) + 3.0 * unit.cast_bytes

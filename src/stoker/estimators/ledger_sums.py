@@ -68,7 +68,8 @@ class UnitSums:
     dense_grad_bytes: float
     recomputed: bool
     in_backward: bool
-    recomputes_products: bool
+    products_again_frac: float
+    attention_again: bool
     host_bytes: float
     quantised_bytes: float
     dequantised_bytes: float
@@ -182,7 +183,8 @@ def _sum_unit(group: ModuleGroup, ledger: Ledger) -> UnitSums:
         dense_grad_bytes=_grad_bytes(group) if group.kind == "embedding" else 0.0,
         recomputed=group.recomputed,
         in_backward=group.in_backward,
-        recomputes_products=group.recomputes_products,
+        products_again_frac=group.products_again_frac,
+        attention_again=group.attention_again,
         host_bytes=group.input_elements * ledger.compute_bytes if group.inputs_on_host else 0.0,
         quantised_bytes=group.quantised_bytes,
         dequantised_bytes=group.dequantised_bytes,

@@ -57,6 +57,7 @@ class LowRank:
             group,
             trainable_params=0,
             adapter_params=tune.rank * sum(lin.in_features + lin.out_features for lin in targets) + extra,
+            adapted=tuple(lin.name for lin in targets),
             adapter_shapes=tuple(shape for lin in targets for shape in self._shapes(lin, tune.rank)),
             adapter_flops_per_token=self._flops(targets, tune),
             saved=(*kept, *(tensor for lin in targets for tensor in self._saved(lin, tune))),

@@ -55,7 +55,7 @@ class ContextParallel:
                 continue
             shape = group.attention
             keys = 2.0 * tokens * shape.num_kv_heads * shape.head_dim * ledger.compute_bytes
-            again = group.recomputed and group.recomputes_products
+            again = group.recomputed and group.attention_again
             layers = group.repeats * config.gradient_accumulation_steps
             if config.parallel.context == "ring":
                 passes = 1 + 2 * group.in_backward + again  # backward: keys and values, and their gradients

@@ -57,7 +57,7 @@ class ExpertParallel:
             copies = _copies_of_a_token(group)
             if copies <= 0 or tokens <= 0:
                 continue
-            passes = 1 + group.in_backward + (group.recomputed and group.recomputes_products)
+            passes = 1 + group.in_backward + group.recomputed
             spread = config.parallel.tp if config.parallel.sequence_parallel else 1
             result.append(
                 Collective(

@@ -68,7 +68,7 @@ class TensorParallel:
         rounds = 2 * config.gradient_accumulation_steps  # embedding and head: forward and backward
         for group in ledger.groups:
             halves = sum(is_row(group, linear) for linear in group.linears) if group.kind == "block" else 0
-            passes = 1 + group.in_backward + (group.recomputed and group.recomputes_products)
+            passes = 1 + group.in_backward + (group.recomputed and group.products_again_frac == 1.0)
             rounds += halves * passes * group.repeats * config.gradient_accumulation_steps
         size = tokens * ledger.arch.hidden_size * ledger.compute_bytes
         if size <= 0:

@@ -4,9 +4,15 @@ from stoker.techniques.lookup import find_technique
 from stoker.techniques.protocols import RecomputeTechnique
 from stoker.techniques.recompute.full import FullRecompute
 from stoker.techniques.recompute.none import NoRecompute
+from stoker.techniques.recompute.offloaded import OffloadedRecompute
 from stoker.techniques.recompute.selective import SelectiveRecompute
 
-RECOMPUTES: tuple[RecomputeTechnique, ...] = (NoRecompute(), SelectiveRecompute(), FullRecompute())
+RECOMPUTES: tuple[RecomputeTechnique, ...] = (
+    NoRecompute(),
+    SelectiveRecompute(),
+    FullRecompute(),
+    OffloadedRecompute(),
+)
 
 
 def recompute(name: str) -> RecomputeTechnique:

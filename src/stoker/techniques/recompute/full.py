@@ -26,24 +26,18 @@ class FullRecompute:
         Raises ModelError ST280 for a model without blocks, as `attach` does.
         """
         if not any(group.kind == "block" for group in ledger.groups):
-            raise _no_blocks(ledger.arch.name)
+            raise no_blocks(ledger.arch.name)
         return ledger.map_groups(_recomputed, by=f"recompute:{self.name}")
 
     def attach(self, model: "torch.nn.Module") -> None:
         """Switches recomputation on. Raises ModelError ST280 for a model that has no blocks to recompute."""
-        enable = getattr(model, "gradient_checkpointing_enable", None)
-        try:
-            if enable is None:
-                raise ValueError(type(model).__name__)
-            enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        except ValueError as error:
-            raise _no_blocks(type(model).__name__) from error
-        config = getattr(model, "config", None)
-        if getattr(config, "use_cache", False):
-            config.use_cache = False  # type: ignore[union-attr]
+        from stoker.techniques.recompute.switch_on import enable_recompute
+
+        enable_recompute(model)
 
 
-def _no_blocks(model: str) -> ModelError:
+def no_blocks(model: str) -> ModelError:
+    """The error for a model whose code declares no repeated blocks."""
     return ModelError(
         "ST280",
         _("{model} has no blocks that can be recomputed").format(model=model),
