@@ -2,7 +2,7 @@
 
 `python tools/curate_measurements.py [TABLE]` (default ../shared/data/validation/measured.csv). Deterministic. Of each
 source, GPU, method and quantity up to a few rows are taken, from the smallest run to the largest, and written in our
-own names: hub ids, product names, techniques. tools/measurements_kept.csv names rows of earlier releases, which stay so
+own names of models and GPUs. tools/measurements_kept.csv names rows of earlier releases, which stay so
 that releases can be compared; tools/measurements_by_hand.csv holds what was measured here.
 """
 
@@ -27,8 +27,7 @@ TABLE = TOOLS.parent.parent / "shared" / "data" / "validation" / "measured.csv"
 KEPT = TOOLS / "measurements_kept.csv"
 BY_HAND = TOOLS / "measurements_by_hand.csv"
 A_GROUP = 4  # rows of one source, GPU, method and quantity
-STACK_WORDS = ("rl trainer", "sft trainer", "PURE", "TF1", ".yaml", "DeepSpeed kernels", "DeepSpeed transformer kernel")
-PRECISION_WORDS = (("fp4", "nvfp4"), ("fp8", "fp8"), ("float8", "fp8"), ("tf32", "tf32"))
+STACK_WORDS = (".yaml", "TF1", "gemma", "tiny-llama", "electra", "resnet", "efficientnet")  # of stacks.csv
 
 
 def main() -> None:
@@ -91,33 +90,15 @@ def spread(members: list[tuple[Measurement, Trial]]) -> list[tuple[Measurement, 
 
 
 def renamed(found: Measurement, trial: Trial) -> Measurement:
-    """The row in our own names; what its note told goes on in a few words."""
-    scenario = trial.scenario
-    config = scenario.config
+    """The row under our names of model and GPU; how it was run stays in the source's words, its note in a few."""
     return replace(
         found,
         model=found.model if "generic model" in trial.widened else trial.model,
-        method=trial.method if "method" not in trial.widened else found.method,
-        precision=precision_name(found, config.precision),
-        optimizer=scenario.optimizer,
-        gpu=scenario.cluster.device.name if "gpu form" not in trial.widened else found.gpu,
+        gpu=trial.scenario.cluster.device.name if "gpu form" not in trial.widened else found.gpu,
         num_gpus=found.num_gpus or 1,
-        strategy=found.strategy.casefold(),
-        recompute=config.recompute,
-        attention=config.attention,
         unit=unit_name(found, trial),
-        role=found.role,
         note=note_of(found, trial),
     )
-
-
-def precision_name(found: Measurement, resolved: str) -> str:
-    """A technique's name, or the format that the table states where no technique has it yet."""
-    words = found.precision.casefold()
-    stated = next((name for word, name in PRECISION_WORDS if word in words), resolved)
-    if "nf4" not in words:
-        return stated
-    return f"{stated}+nf4-dq" if "-dq" in words else f"{stated}+nf4"
 
 
 def unit_name(found: Measurement, trial: Trial) -> str:
@@ -131,7 +112,7 @@ def unit_name(found: Measurement, trial: Trial) -> str:
 def note_of(found: Measurement, trial: Trial) -> str:
     """What predictions need of the note, in a fixed form."""
     parts: list[str] = []
-    text = f"{found.method} {found.precision} {found.model} {found.note}"
+    text = f"{found.model} {found.note}"
     parts += [word for word in STACK_WORDS if word.casefold() in text.casefold()]
     if trial.method != "full":
         parts.append(f"r={trial.tune.rank}")
