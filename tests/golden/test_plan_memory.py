@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planning import KCELECTRA, LLAMA_8B, arch_of, comments_job, lm_job, plan_of
-from stoker.core.job import RunPins
+from stoker.core.job import ParallelSpec, RunPins
 from stoker.core.units import GB, GIB
 
 PINNED = RunPins(precision="bf16", recompute="full", loss="eager", micro_batch_size=1, parallel="auto")
@@ -120,7 +120,8 @@ def test_lora_needs_less_than_full_and_more_gpus_need_less_each() -> None:
     full = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, run=run), LLAMA_8B).candidates[0].memory
     lora = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, run=run, method="lora"), LLAMA_8B).candidates[0].memory
     assert lora.expected_bytes < 0.25 * full.expected_bytes
-    eight = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=8, batch=8, run=run), LLAMA_8B).candidates[0].memory
+    sharded = replace(run, parallel=ParallelSpec(dp_shard=8))
+    eight = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=8, batch=8, run=sharded), LLAMA_8B).candidates[0].memory
     assert eight.expected_bytes < 0.35 * full.expected_bytes
     assert eight.terms["optimizer_states"] == pytest.approx(full.terms["optimizer_states"] / 8, rel=1e-6)
 

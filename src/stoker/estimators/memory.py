@@ -15,7 +15,7 @@ from stoker.estimators.stages import stage_scenarios
 from stoker.estimators.tiers import tiered_memory
 from stoker.techniques.parallel import parallel
 
-__all__ = ["estimate_memory", "saved_bytes"]
+__all__ = ["estimate_memory", "estimate_ranks", "saved_bytes"]
 
 
 def estimate_memory(scenario: Scenario) -> MemoryEstimate:
@@ -24,8 +24,12 @@ def estimate_memory(scenario: Scenario) -> MemoryEstimate:
     Phases are allocated bytes plus context. Of a pipeline's unlike stages the fullest counts. Under placement tiers
     `terms` are those of GPU memory, and `tiers` says what lies elsewhere.
     """
-    estimates = [_placed(stage) for stage in stage_scenarios(scenario) or (scenario,)]
-    return max(estimates, key=lambda estimate: estimate.expected_bytes)
+    return max(estimate_ranks(scenario), key=lambda estimate: estimate.expected_bytes)
+
+
+def estimate_ranks(scenario: Scenario) -> tuple[MemoryEstimate, ...]:
+    """One estimate for each unlike GPU: the first and the last stage of a pipeline or a layer split; else just one."""
+    return tuple(_placed(stage) for stage in stage_scenarios(scenario) or (scenario,))
 
 
 def _placed(scenario: Scenario) -> MemoryEstimate:

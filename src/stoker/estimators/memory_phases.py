@@ -129,10 +129,19 @@ def phase_bytes(scenario: Scenario, dynamic: Dynamic, *, comm_buffers: float, wo
         "load": sums.params_bytes,
         "forward": state + standing + forward + around,
         "backward": state + standing + beside + around,
-        "optimizer": state + gradients + sums.step_temp_bytes + dynamic.loss.held + around,
+        "optimizer": state + gradients + _step_bytes(scenario) + dynamic.loss.held + around,
         "evaluation": state + _evaluation_bytes(scenario, dynamic) + around,
         "save": state,
     }
+
+
+def _step_bytes(scenario: Scenario) -> float:
+    """Transient of the optimizer's step: its own, or of torch's multi-tensor AdamW the root of one moment."""
+    if not scenario.stack.foreach_step or scenario.optimizer != "adamw":
+        return scenario.sums.step_temp_bytes
+    groups = scenario.ledger.groups
+    masters = sum(g.repeats * g.base_trainable * g.master_bytes_per_param / g.state_shards for g in groups)
+    return max(scenario.sums.step_temp_bytes, (scenario.sums.optimizer_bytes - masters) / 2.0)
 
 
 def holds_gradients(scenario: Scenario) -> bool:

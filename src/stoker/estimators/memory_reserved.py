@@ -12,6 +12,8 @@ from stoker.core.stack import OURS
 from stoker.estimators.memory_phases import Dynamic
 from stoker.estimators.scenario import Scenario
 
+_ENOUGH = 0.2  # logarithm of longest over mean length from which nearly every batch has a length of its own
+
 
 def slack_bytes(scenario: Scenario, held: float, dynamic: Dynamic) -> float:
     """Reserved minus allocated at the peak; `held`: state and gradients."""
@@ -21,8 +23,20 @@ def slack_bytes(scenario: Scenario, held: float, dynamic: Dynamic) -> float:
         return shares["slack_cpu"] * coming
     if scenario.stack.expandable_segments:
         return shares["slack_expandable"] * (held + coming)
-    grown = shares["slack_uneven"] * log(unevenness(scenario)) * coming
+    grown = growth(scenario) * coming
     return shares["slack_held"] * held + shares["slack_crossing"] * dynamic.lower_pool + grown
+
+
+def growth(scenario: Scenario) -> float:
+    """Segments of other sizes than the fullest batch's, as a share of what comes and goes.
+
+    Buckets begin with the longest batch, so that shorter ones fit into its memory: the share grows with how uneven
+    lengths are. In the order of the data each new longest batch asks for new segments beside those of all before it.
+    """
+    shares, uneven = scenario.efficiency.constants, log(unevenness(scenario))
+    if scenario.config.packing == "none" and scenario.stack.pads_by_batch:
+        return shares["slack_unordered"] * min(uneven / _ENOUGH, 1.0)
+    return shares["slack_uneven"] * uneven
 
 
 def unevenness(scenario: Scenario) -> float:

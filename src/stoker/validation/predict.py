@@ -13,7 +13,7 @@ from typing import Final
 from stoker.core.estimate import MemoryEstimate
 from stoker.core.stack import Reading
 from stoker.core.units import GB, GIB
-from stoker.estimators.memory import estimate_memory
+from stoker.estimators.memory import estimate_memory, estimate_ranks
 from stoker.estimators.scenario import Scenario
 from stoker.estimators.step_time import estimate_step
 from stoker.validation.totals import read_training, total_terms
@@ -83,7 +83,7 @@ def bytes_of_unit(unit: str) -> int:
 
 
 def _memory(trial: Trial) -> Prediction:
-    estimate = estimate_memory(trial.scenario)
+    estimate = _rank_read(trial)
     unit = trial.measurement.unit
     size = bytes_of_unit(unit)
     value = memory_in(estimate, reading_of(unit, trial.scenario.stack.memory_reading)) / size
@@ -97,6 +97,15 @@ def _memory(trial: Trial) -> Prediction:
         memory=estimate,
         terms={name: float(term) for name, term in estimate.terms.items()},
     )
+
+
+def _rank_read(trial: Trial) -> MemoryEstimate:
+    """The fullest GPU, or the one that the note names (`gpu0`) where a layer split prints one peak a GPU."""
+    ranks = estimate_ranks(trial.scenario)
+    named = re.match(r"gpu(\d+)\b", trial.measurement.note.casefold())
+    if named and len(ranks) > 1:
+        return ranks[0] if int(named[1]) == 0 else ranks[-1]
+    return max(ranks, key=lambda estimate: estimate.expected_bytes)
 
 
 def memory_in(estimate: MemoryEstimate, reading: Reading) -> float:
