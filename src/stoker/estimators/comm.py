@@ -11,12 +11,13 @@ from math import ceil
 
 from stoker.catalogue.links import LinkRate, link_rates, reference_nic
 from stoker.core.hardware import Cluster
-from stoker.estimators.scenario import Scenario, mean_batch
+from stoker.estimators.scenario import Scenario
 from stoker.techniques.parallel import parallel
 from stoker.techniques.parallel.pipeline import bubble_frac
 from stoker.techniques.protocols import Collective
 
 _HIDES_FRAC = 0.9  # of compute: kernels of a collective take some multiprocessors, and the first bytes come late
+_RACK_GPUS = 72
 _CALLS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0, "ring_pass": 1.0}
 
 
@@ -43,18 +44,19 @@ class Path:
     per_rank_network: float
 
 
-def comm_time(scenario: Scenario, forward_s: float, backward_s: float) -> CommTime:
+def comm_time(scenario: Scenario, tokens: float, forward_s: float, backward_s: float) -> CommTime:
     """Exposed seconds of one optimizer step. `forward_s`, `backward_s`: compute of the whole step to hide under.
+
+    `tokens`: computed tokens of a rank's mean micro-batch.
 
     A pipeline's ramp repeats (p - 1) / v times what a micro-batch does: its compute and what it sends on its way.
     """
     config = scenario.config
     if config.parallel.world_size == 1:
         return CommTime(exposed_s=0.0)
-    tokens = mean_batch(scenario).tokens
     exposed = hidden = in_micro_batches = 0.0
     for collective in parallel(config.parallel).collectives(scenario.ledger, config, tokens):
-        seconds = collective_time(collective, scenario.cluster)
+        seconds = collective_time(collective, scenario.cluster) * _dispatch_factor(scenario, collective)
         hidden += seconds * collective.overlapped_frac
         exposed += seconds * (1.0 - collective.overlapped_frac)
         if collective.in_micro_batch:
@@ -66,6 +68,17 @@ def comm_time(scenario: Scenario, forward_s: float, backward_s: float) -> CommTi
         exposed_s=exposed + max(hidden - _HIDES_FRAC * window, 0.0),
         bubble_s=idle * (forward_s + backward_s + in_micro_batches),
     )
+
+
+def _dispatch_factor(scenario: Scenario, collective: Collective) -> float:
+    """Exchanges between experts take longer than their bytes (uneven, small), except by a kernel made for them."""
+    if collective.operation != "all_to_all":
+        return 1.0
+    rack = (scenario.cluster.device.link_max_gpus or 0) > scenario.cluster.gpus_per_node or (
+        scenario.cluster.device.link_max_gpus or 0
+    ) >= _RACK_GPUS
+    constants = scenario.efficiency.constants
+    return constants["dispatch_fused" if rack and scenario.stack.fused_dispatch else "dispatch"]
 
 
 def exposed_by_operation(collectives: Iterable[Collective], cluster: Cluster) -> dict[str, float]:

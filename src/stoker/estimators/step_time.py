@@ -27,7 +27,8 @@ def estimate_step(scenario: Scenario) -> StepTime:
     """Time of a mean optimizer step of `scenario`; a correction from own runs scales every term."""
     constants = scenario.efficiency.constants
     rounds = scenario.config.gradient_accumulation_steps
-    micro = micro_batch_time(scenario, mean_batch(scenario))
+    batch = mean_batch(scenario)
+    micro = micro_batch_time(scenario, batch)
     forward_s, backward_s = rounds * micro.forward.total_s, rounds * micro.backward.total_s
     update, transfer_s = _update_and_transfer(scenario, forward_s, backward_s)
     parallel = scenario.config.parallel
@@ -35,7 +36,7 @@ def estimate_step(scenario: Scenario) -> StepTime:
     late = constants["straggler_frac"] * log2(ranks) if ranks > 1 else 0.0
     device_s = rounds * micro.device_s
     issue_s = rounds * (micro.total_s + _one_lock_s(parallel, micro)) + max(update.device_s, update.host_s)
-    comm = comm_time(scenario, forward_s, backward_s)
+    comm = comm_time(scenario, batch.tokens, forward_s, backward_s)
     hooks_s = constants["host_s_per_parallel_step"] if ranks > 1 else 0.0
     terms = {
         "compute": device_s,

@@ -4,7 +4,7 @@ Ledgers are built once for each combination of techniques and shared by all devi
 size changes nothing in a ledger.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stoker.core.efficiency import Correction, CorrectionKey, Efficiency
@@ -38,14 +38,17 @@ class Evaluator:
     efficiency: Efficiency
     is_here: bool = False
     _ledgers: dict[tuple[object, ...], tuple[Ledger, LedgerSums]] = field(default_factory=dict)
+    _latest: Scenario | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.lengths = cut_lengths(self.job, self.profile.lengths, self.arch.max_position_embeddings)
 
     def scenario(self, cluster: Cluster, config: RunConfig) -> Scenario:
-        """The inputs of one estimate."""
+        """The inputs of one estimate; memory and time of a candidate ask for the same one after another."""
+        if self._latest is not None and self._latest.cluster is cluster and self._latest.config is config:
+            return self._latest
         ledger, sums = self._ledger(config)
-        return Scenario(
+        self._latest = Scenario(
             task=self.job.task,
             optimizer=self.job.train.optimizer,
             ledger=ledger,
@@ -56,6 +59,7 @@ class Evaluator:
             efficiency=self.efficiency,
             correction=self._correction(cluster, config),
         )
+        return self._latest
 
     def memory(self, cluster: Cluster, config: RunConfig) -> MemoryEstimate:
         """Memory of the fullest rank, with what own runs taught about this model or, on a GPU, about its stack."""
@@ -98,15 +102,24 @@ class Evaluator:
         tried = [(config, self.memory(cluster, config)) for config in smallest_configs(self.job, cluster, self.arch)]
         return min(tried, key=lambda pair: pair[1].expected_bytes, default=None)
 
-    def _fitting_sizes(self, cluster: Cluster, family: Iterable[RunConfig]) -> list[tuple[RunConfig, MemoryEstimate]]:
-        found: list[tuple[RunConfig, MemoryEstimate]] = []
-        for config in family:
-            memory = self.memory(cluster, config)
-            if memory.fit_probability >= FIT_PROBABILITY:
-                found.append((config, memory))
-                if len(found) == _SIZES_TIMED:
-                    break
-        return found
+    def _fitting_sizes(self, cluster: Cluster, family: Sequence[RunConfig]) -> list[tuple[RunConfig, MemoryEstimate]]:
+        """The largest micro-batches of `family` (largest first) that surely fit, at most `_SIZES_TIMED` of them.
+
+        Memory grows with the micro-batch, so the border is found by bisection; a share taken in one piece needs no
+        sums of gradients, so it stands apart.
+        """
+        seen: dict[int, MemoryEstimate] = {}
+
+        def fits(index: int) -> bool:
+            if index not in seen:
+                seen[index] = self.memory(cluster, family[index])
+            return seen[index].fit_probability >= FIT_PROBABILITY
+
+        whole = 1 if family[0].gradient_accumulation_steps == 1 else 0
+        found = [0] if whole and fits(0) else []
+        first = _first_true(fits, whole, len(family))
+        found += [index for index in range(first, min(first + _SIZES_TIMED, len(family))) if fits(index)]
+        return [(family[index], seen[index]) for index in found[:_SIZES_TIMED]]
 
     def _ledger(self, config: RunConfig) -> tuple[Ledger, LedgerSums]:
         key = (
@@ -138,6 +151,19 @@ class Evaluator:
             loss=config.loss,
             attention=config.attention,
         )
+
+
+def _first_true(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The first index in [low, high) where `holds`, which stays true from there on; `high` where it never does."""
+    if low >= high or holds(low):
+        return low
+    if not holds(high - 1):
+        return high
+    false, true = low, high - 1
+    while true - false > 1:
+        middle = (false + true) // 2
+        false, true = (false, middle) if holds(middle) else (middle, true)
+    return true
 
 
 def _makes_pointless(fitting: RunConfig, other: RunConfig) -> bool:
