@@ -1,16 +1,18 @@
 """After one calibration run: the smallest run of a stack corrects the others of that stack, which are then scored.
 
 A stack is source, method, precision, GPU and library version. Memory: all readings of the calibration run move the
-parts of the estimate (`estimators.residual`). Time: one factor.
+parts of the estimate; time: the part of its ratio that a stack's runs share (both: `estimators.residual`).
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import cast
 
-from stoker.estimators.residual import MemoryCorrection, Reading, correct, parts_of
+from stoker.core.stack import Reading as ReadingName
+from stoker.estimators.residual import MemoryCorrection, Reading, correct, corrected, stack_factor
 from stoker.estimators.scenario import mean_batch
-from stoker.validation.predict import bytes_of_unit
+from stoker.validation.predict import bytes_of_unit, memory_in
 from stoker.validation.score import Counted, Quantity, library_version, run_key
 
 
@@ -41,7 +43,8 @@ def _calibrate(members: Sequence[Counted], quantity: Quantity) -> list[Counted]:
     if quantity == "memory":
         correction = _memory_correction(smallest)
         return [_corrected(one, correction) for one in rest]
-    return [_rescaled(one, one.ratio / smallest[0].ratio) for one in rest]
+    factor = stack_factor(1.0 / smallest[0].ratio)
+    return [_rescaled(one, one.ratio * factor) for one in rest]
 
 
 def _run(one: Counted) -> tuple[object, ...]:
@@ -51,11 +54,12 @@ def _run(one: Counted) -> tuple[object, ...]:
 
 
 def _size(one: Counted) -> tuple[float, ...]:
-    """Parameters x computed tokens of a micro-batch: the work of the smallest run."""
+    """Parameters, then samples x length of a micro-batch: the run that one would choose to try a stack with."""
     trial = one.compared.trial
     assert trial is not None
     scenario = trial.scenario
-    return scenario.ledger.arch.num_params * mean_batch(scenario).tokens, scenario.cluster.num_gpus
+    batch = mean_batch(scenario)
+    return scenario.ledger.arch.num_params, batch.seq_len, batch.samples, scenario.cluster.num_gpus
 
 
 def _memory_correction(readings: Sequence[Counted]) -> MemoryCorrection:
@@ -83,13 +87,9 @@ def _corrected(one: Counted, correction: MemoryCorrection) -> Counted:
     """`one` with the parts of its estimate corrected, in the quantity that was read."""
     prediction = one.compared.prediction
     assert prediction is not None and prediction.memory is not None
-    parts = parts_of(prediction.memory)
-    before = parts.held + parts.dynamic
-    after = parts.held * correction.held + parts.dynamic * correction.dynamic
-    if one.reading != "allocated":
-        before, after = before + parts.slack, after + parts.slack * correction.slack
-    if one.reading == "process":
-        before, after = before + parts.context, after + parts.context * correction.context
+    reading = cast(ReadingName, one.reading)
+    before = memory_in(prediction.memory, reading)
+    after = memory_in(corrected(prediction.memory, correction.factors), reading)
     return _rescaled(one, one.ratio * after / before if before else one.ratio)
 
 
