@@ -7,7 +7,7 @@ for allocated readings its allowance for context, fragmentation and workspaces i
 from typing import Any
 
 from canifinetune.estimator.memory import EstimateRequest, estimate
-from serve import NotOffered, answer, need_batch, need_method, need_shape, need_strategy
+from serve import NotOffered, answer, need_batch, need_method, need_recompute, need_shape, need_strategy
 
 _QUANT = {"none": "nf4", "nf4": "nf4", "nf4-dq": "nf4_double_quant", "int4": "int4", "int8": "int8"}
 _SCOPES = {"query_value": "conservative", "attention": "attention", "all_linear": "all_linear"}
@@ -18,6 +18,7 @@ def predict(case: dict[str, Any]) -> float:
     method = need_method(case, "full", "lora", "qlora")
     need_strategy(case, "single")
     batch, seq_len = need_batch(case)
+    need_recompute(case)
     if case["quant"] not in _QUANT:
         raise NotOffered(f"no quantisation {case['quant']}")
     request = EstimateRequest(

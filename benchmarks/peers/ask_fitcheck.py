@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from serve import NotOffered, answer, need_batch, need_method, need_shape, need_strategy
+from serve import NotOffered, answer, need_batch, need_method, need_recompute, need_shape, need_strategy
 
 _cache = tempfile.TemporaryDirectory()
 os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_CACHE=_cache.name)
@@ -33,6 +33,7 @@ def predict(case: dict[str, Any]) -> float:
     need_strategy(case, "single")
     method = need_method(case, "full", "lora", "qlora")
     batch, seq_len = need_batch(case)
+    need_recompute(case)
     if case["quant"] not in _QUANT:
         raise NotOffered(f"no quantisation {case['quant']}")
     training = TrainingConfig(

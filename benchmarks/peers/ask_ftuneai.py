@@ -15,7 +15,7 @@ from ftuneai.core.models import (
     ShardingStrategy,
     TrainingConfig,
 )
-from serve import NotOffered, answer, need_batch, need_method, need_shape, need_strategy, one_dimension
+from serve import NotOffered, answer, need_batch, need_method, need_recompute, need_shape, need_strategy, one_dimension
 
 _DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _QUANT = {"none": "none", "nf4": "4bit", "nf4-dq": "4bit", "int4": "4bit", "int8": "8bit"}
@@ -29,6 +29,7 @@ def predict(case: dict[str, Any]) -> float:
     strategy = need_strategy(case, *_SHARDING)
     one_dimension(case)
     batch, seq_len = need_batch(case)
+    need_recompute(case)
     if case["quant"] not in _QUANT:
         raise NotOffered(f"no quantisation {case['quant']}")
     experts = arch["num_experts"]

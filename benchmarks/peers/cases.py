@@ -78,23 +78,30 @@ def _count(text: str) -> int | None:
 
 def _shape(model: PublishedModel | None, row: Mapping[str, str]) -> dict[str, Any]:
     """The model's own config, and its sizes under the names of Llama's config."""
-    if model is None or model.kind != "causal_lm":
+    if model is None or model.kind != "causal_lm" or str(model.config["model_type"]).endswith("t5"):
         return {"config": None, "arch": None, "params": _count(row["params"])}
     config = dict(model.config)
 
     def first(*names: str, default: Any = None) -> Any:
         return next((config[name] for name in names if config.get(name) is not None), default)
 
-    hidden, heads = first("hidden_size", "n_embd", "d_model"), first("num_attention_heads", "n_head", "n_heads")
+    hidden, heads = (
+        first("hidden_size", "n_embd", "d_model"),
+        first("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    )
     arch = {
         "hidden_size": hidden,
-        "num_hidden_layers": first("num_hidden_layers", "n_layer", "n_layers"),
+        "num_hidden_layers": first("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
         "num_attention_heads": heads,
-        "num_key_value_heads": 1 if config.get("multi_query") else first("num_key_value_heads", default=heads),
+        "num_key_value_heads": 1
+        if config.get("multi_query")
+        else first("num_key_value_heads", "multi_query_group_num", default=heads),
         "head_dim": first("head_dim", default=hidden // heads),
         "intermediate_size": first("intermediate_size", "ffn_hidden_size", "n_inner", default=4 * hidden),
-        "vocab_size": first("vocab_size"),
-        "max_position_embeddings": first("max_position_embeddings", "n_positions", "max_seq_len", default=2048),
+        "vocab_size": first("vocab_size", "padded_vocab_size"),
+        "max_position_embeddings": first(
+            "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", default=2048
+        ),
         "tie_word_embeddings": bool(first("tie_word_embeddings", default=False)),
         "num_experts": first("num_experts", "num_local_experts", "n_routed_experts"),
         "num_experts_per_tok": first("num_experts_per_tok"),

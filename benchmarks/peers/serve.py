@@ -69,3 +69,9 @@ def one_dimension(case: dict[str, Any]) -> None:
     """NotOffered where tensors, stages or contexts are split as well."""
     if case["tp"] * case["pp"] * case["cp"] * case["sp"] > 1:
         raise NotOffered("data parallel only")
+
+
+def need_recompute(case: dict[str, Any]) -> None:
+    """NotOffered where recomputation is neither off nor whole: a switch cannot say it."""
+    if case["recompute"] not in ("none", "full"):
+        raise NotOffered("recompute is a switch: neither none nor full here")

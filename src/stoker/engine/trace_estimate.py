@@ -156,7 +156,7 @@ def _trace(plan: Plan, candidate: Candidate, samples: int, seq_len: int) -> dict
         tracker = _tracker(model)
         tracker.track_external(*getattr(stepper, "masters", {}).values(), *micro.inputs.values(), micro.targets)
         phases: dict[str, int] = {}
-        with _whole_head(), _all_counted(), tracker:
+        with _as_on_a_gpu(), _all_counted(), tracker:
             for parameter in learning:
                 parameter.grad = torch.empty_like(parameter)
             stepper.step()
@@ -306,16 +306,24 @@ def _all_counted() -> Any:
 
 
 @contextlib.contextmanager
-def _whole_head() -> Iterator[None]:
-    """The chunked loss takes a fake parameter for a sharded one, by its type: here none is sharded."""
+def _as_on_a_gpu() -> Iterator[None]:
+    """Dropout keeps a mask of one byte an element, as on a GPU (a CPU keeps the drawn factors in full width); and the
+    chunked loss, which takes a fake parameter for a sharded one by its type, goes the way of a whole head."""
+    import torch
+    from torch.nn import functional
+
     from stoker.techniques.loss import chunks
 
-    judge = chunks._is_sharded
+    def dropout(input: "torch.Tensor", p: float = 0.5, training: bool = True, inplace: bool = False) -> "torch.Tensor":
+        return torch.native_dropout(input, p, True)[0] if training and p > 0.0 else input
+
+    kept = chunks._is_sharded, functional.dropout
     chunks._is_sharded = lambda weight: False
+    functional.dropout = dropout
     try:
         yield
     finally:
-        chunks._is_sharded = judge
+        chunks._is_sharded, functional.dropout = kept
 
 
 def _peak(tracker: Any) -> tuple[int, dict[str, int]]:
