@@ -36,7 +36,8 @@ class Stack:
     `frozen_in_fp32`: frozen weights are stored in fp32 and cast for compute. `own_head`: a tied head has a matrix of
     its own. `keeps_outputs`: a learned scale on every linear keeps its output.
     `narrow_adapters`: adapters in the compute format. `fused_qkv`: one projection, whose whole output values keep alive
-    beside rotated queries and keys. `foreach_step`: AdamW over all tensors at once, with a transient as large as one moment.
+    beside rotated queries and keys. `foreach_step`: AdamW over all tensors at once, with
+    a transient as large as one moment. `expert_adapters`: sets of adapters that every expert has too (0: none).
     """
 
     name: str
@@ -75,6 +76,7 @@ class Stack:
     narrow_adapters: bool = False
     fused_qkv: bool = False
     foreach_step: bool = False
+    expert_adapters: int = 0
     origin: str = ""
     date: str = ""
 

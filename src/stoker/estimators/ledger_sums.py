@@ -29,6 +29,7 @@ class ProductSums:
     taken_depth: float = 0.0
     taken_columns: float = 0.0
     weights: float = 0.0
+    copies: float = 0.0
     dtype: str | None = None
     cast_elements: float = 0.0
 
@@ -212,8 +213,14 @@ def _size(tensor: SavedTensor, ledger: Ledger) -> float:
 
 
 def _widest(group: ModuleGroup, ledger: Ledger) -> float:
-    """Bytes a token of the widest activation of a block (not of a gathered stack of experts: those are one tensor)."""
-    return max((_size(t, ledger) for t in group.saved if t.role == "activation_input"), default=0.0)
+    """Bytes a token of what is widest at work in a block, half of its gradients' two.
+
+    With experts also half of what dispatch holds in backward: gradients of the gathered inputs and of the outputs,
+    and the outputs weighed in fp32.
+    """
+    dispatched = sum(t.elements for t in group.saved if t.name == "experts.output")
+    widest = max((_size(t, ledger) for t in group.saved if t.role == "activation_input"), default=0.0)
+    return widest + dispatched * (2.0 * ledger.compute_bytes + FP32_BYTES) / 2.0
 
 
 def _scores_temp(group: ModuleGroup, ledger: Ledger) -> float:
@@ -241,6 +248,7 @@ def _products(group: ModuleGroup) -> ProductSums:
         taken_depth=sum(inputs * taken for inputs, _outputs, _count, taken in dense),
         taken_columns=sum(outputs * taken for _inputs, outputs, _count, taken in dense),
         weights=float(sum(inputs * outputs * count for inputs, outputs, count, _taken in dense)),
+        copies=float(sum(count for _inputs, _outputs, count, _taken in dense)),
         dtype=group.matmul_dtype,
         cast_elements=group.matmul_cast_elements,
     )

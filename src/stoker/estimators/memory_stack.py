@@ -27,6 +27,11 @@ def as_stack(ledger: Ledger, stack: Stack, *, compiled: bool = False, fused_atte
         result = result.map_groups(lambda group: _as_loaded(group, ledger), by="as_loaded")
     if quantised and stack.kbit_keeps_inputs:
         result = result.map_groups(lambda group: _with_inputs(group, stack.kbit_keeps_inputs), by="kbit_keeps_inputs")
+    if stack.expert_adapters and adapted:
+        rank = _rank(ledger)
+        result = result.map_groups(
+            lambda group: _with_expert_adapters(group, stack.expert_adapters, rank), by="experts"
+        )
     if stack.narrow_adapters and adapted:
         result = result.map_groups(lambda group: _narrow_adapters(group, ledger.compute_bytes), by="narrow_adapters")
     if stack.fused_qkv:
@@ -79,7 +84,25 @@ def _narrow_adapters(group: ModuleGroup, width: float) -> ModuleGroup:
         replace(t, bytes_per_element=None) if t.name.startswith("adapter.") and t.bytes_per_element == _FP32 else t
         for t in group.saved
     )
-    return replace(group, saved=saved, adapter_bytes_per_param=width)
+    state = group.state_bytes * (group.adapter_bytes_per_param - width) / group.adapter_bytes_per_param
+    narrower = round(state * group.adapter_params / group.trainable) if group.trainable else 0
+    return replace(group, saved=saved, adapter_bytes_per_param=width, state_bytes=group.state_bytes - narrower)
+
+
+def _rank(ledger: Ledger) -> int:
+    """Of the adapters: the lesser edge of any of their tensors."""
+    shapes = [shape for group in ledger.groups for shape in group.adapter_shapes if len(shape) > 1]
+    return min((min(shape) for shape in shapes), default=0)
+
+
+def _with_expert_adapters(group: ModuleGroup, sets: int, rank: int) -> ModuleGroup:
+    """`sets` of adapters on every linear that is adapted, and on every expert's."""
+    experts = sum(lin.count * rank * (lin.in_features + lin.out_features) for lin in group.linears if lin.count > 1)
+    wanted = sets * (group.adapter_params + experts)
+    if not group.adapter_params or not wanted:
+        return group
+    state = round(group.state_bytes * wanted / group.adapter_params) if group.base_trainable == 0 else group.state_bytes
+    return replace(group, adapter_params=wanted, state_bytes=state, adapter_shapes=())
 
 
 def _with_fused_qkv(group: ModuleGroup) -> ModuleGroup:
