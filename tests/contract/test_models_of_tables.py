@@ -92,3 +92,28 @@ def test_a_shape_of_another_family_is_near(name: str, model_type: str) -> None:
         sizes["attention_types"] = [[["global", "local"], arch.num_hidden_layers // 2]]
     config = type(config)(**{key: value for key, value in sizes.items() if value is not None})
     assert arch.num_params == pytest.approx(built(config, AutoModelForCausalLM), rel=1e-3)
+
+
+_NANO = {
+    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "num_hidden_layers": 52,
+    "hidden_size": 2688, "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 131072,
+    "mamba_num_heads": 64, "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8, "n_routed_experts": 128,
+    "num_experts_per_tok": 6, "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712,
+    "n_shared_experts": 1, "intermediate_size": 1856,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "model_type", "values"),
+    [
+        ("qwen3-next", "qwen3_next", {}),
+        ("nemotron-3-nano", "nemotron_h", _NANO),
+        ("minimax-m2", "minimax_m2", {}),
+        ("ernie-4.5-21b", "ernie4_5_moe", {}),
+        ("command-r", "cohere", {}),
+    ],
+)
+def test_hybrids_and_experts_are_near(name: str, model_type: str, values: dict[str, Any]) -> None:
+    """The defaults of these config classes are the published model; convolutions and small biases are left out."""
+    real = built(AutoConfig.for_model(model_type, **values), AutoModelForCausalLM)
+    assert found(name).arch().num_params == pytest.approx(real, rel=1e-4)
