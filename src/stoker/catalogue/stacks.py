@@ -1,7 +1,8 @@
 """Training programs of data/stacks.csv: implementation facts by the source of a measurement.
 
 Rows are tried in order: `source` must stand in the measurement's source (any case), and every word of `words`
-(separated by `;`) in its method, precision, model or note. The last row, `*`, fits everything.
+(separated by `;`) in its method, precision, model, note or strategy. Rows whose source is `*` are of programs that
+nobody described: those with words go by what a table itself says, the last one fits everything.
 """
 
 import functools
@@ -20,11 +21,14 @@ ANY = "*"
 def find_stack(measurement: Measurement, *, unseen: Collection[str] = ()) -> Stack:
     """The stack that a measurement was made with; `unseen`: sources to treat as if nobody had described them."""
     source = measurement.source.casefold()
-    text = " ".join((measurement.method, measurement.precision, measurement.model, measurement.note)).casefold()
+    told = (measurement.method, measurement.precision, measurement.model, measurement.note, measurement.strategy)
+    text = " ".join(told).casefold()
     for pattern, words, stack in _rows():
+        if not all(word in text for word in words):
+            continue
         if pattern == ANY:
             return stack_without(stack, measurement.source) if measurement.source in unseen else stack
-        if measurement.source not in unseen and pattern in source and all(word in text for word in words):
+        if measurement.source not in unseen and pattern in source:
             return stack
     raise LookupError("stacks.csv lacks its last row")
 
@@ -44,11 +48,15 @@ def _rows() -> tuple[tuple[str, tuple[str, ...], Stack], ...]:
     return tuple(
         (
             row["source"].casefold(),
-            tuple(word.casefold() for word in row["words"].split(";") if word),
+            tuple(_plain(word) for word in row["words"].split(";") if word),
             _stack(row),
         )
         for row in read_rows("stacks.csv")
     )
+
+
+def _plain(text: str) -> str:
+    return text.casefold().replace(" ", "")
 
 
 def _stack(row: dict[str, str]) -> Stack:
