@@ -1,8 +1,9 @@
 """Training programs of data/stacks.csv: implementation facts by the source of a measurement.
 
 Rows are tried in order: `source` must stand in the measurement's source (any case), and every word of `words`
-(separated by `;`) in its method, precision, model, note or strategy. Rows whose source is `*` are of programs that
-nobody described: those with words go by what a table itself says, the last one fits everything.
+(separated by `;`; spaces do not count) in its method, precision, model, strategy, attention or note. Rows whose source
+is `*` are of programs that nobody described: those with words go by what a table itself says, the last one fits
+everything.
 """
 
 import functools
@@ -21,8 +22,8 @@ ANY = "*"
 def find_stack(measurement: Measurement, *, unseen: Collection[str] = ()) -> Stack:
     """The stack that a measurement was made with; `unseen`: sources to treat as if nobody had described them."""
     source = measurement.source.casefold()
-    told = (measurement.method, measurement.precision, measurement.model, measurement.note, measurement.strategy)
-    text = " ".join(told).casefold()
+    told = (measurement.method, measurement.precision, measurement.model, measurement.strategy, measurement.attention)
+    text = _plain(" ".join((*told, measurement.note)))
     for pattern, words, stack in _rows():
         if not all(word in text for word in words):
             continue
