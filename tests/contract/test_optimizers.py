@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tiny_models import MODELS, VOCAB, a_batch, a_config, a_job
+from tiny_models import BUILDABLE_PRECISIONS, MODELS, VOCAB, a_batch, a_config, a_job
 
 from stoker.catalogue.models.api import arch_from_config
 from stoker.core.errors import EnvironmentProblem
@@ -20,7 +20,7 @@ from stoker.core.ledger import ModelArch
 from stoker.techniques.adapter import adapter
 from stoker.techniques.optimizer import OPTIMIZERS, low_bit, optimizer
 from stoker.techniques.passes import apply_passes
-from stoker.techniques.precision import PRECISIONS, precision
+from stoker.techniques.precision import precision
 from stoker.techniques.precision.masters import MasterWeightOptimizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
@@ -55,7 +55,7 @@ def a_group(model: torch.nn.Module, *, lr: float = 1e-3) -> dict[str, Any]:
     return {"params": [p for _n, p in named], "names": [n for n, _p in named], "lr": lr, "weight_decay": 0.0}
 
 
-@pytest.mark.parametrize("number_format", PRECISIONS, ids=lambda p: p.name)
+@pytest.mark.parametrize("number_format", BUILDABLE_PRECISIONS, ids=lambda p: p.name)
 @pytest.mark.parametrize("technique", OPTIMIZERS, ids=lambda o: o.name)
 @pytest.mark.parametrize("method", ["full", "lora", "dora"])
 @pytest.mark.parametrize("model_name", ["wide", "bert"])

@@ -9,12 +9,21 @@ from typing import Any
 import pytest
 import torch
 from test_optimizers import wide_llama
-from tiny_models import MODELS, a_batch, a_config, a_job, ledger_saved_bytes, ledger_weight_bytes, saved_bytes_of
+from tiny_models import (
+    BUILDABLE_PRECISIONS,
+    MODELS,
+    a_batch,
+    a_config,
+    a_job,
+    ledger_saved_bytes,
+    ledger_weight_bytes,
+    saved_bytes_of,
+)
 
 from stoker.techniques.adapter import adapter
 from stoker.techniques.optimizer import optimizer
 from stoker.techniques.passes import apply_passes
-from stoker.techniques.precision import PRECISIONS, precision
+from stoker.techniques.precision import precision
 from stoker.techniques.recompute import recompute
 
 pytestmark = [
@@ -45,7 +54,7 @@ def built(model_name: str, form: Any, **tune: Any) -> tuple[torch.nn.Module, Any
     return wrapped, apply_passes(arch, job, a_config(precision=form.name))
 
 
-@pytest.mark.parametrize("number_format", PRECISIONS, ids=lambda p: p.name)
+@pytest.mark.parametrize("number_format", BUILDABLE_PRECISIONS, ids=lambda p: p.name)
 @pytest.mark.parametrize("double_quant", [False, True])
 @pytest.mark.parametrize("unquantised", ["16bit", "fp32"])
 @pytest.mark.parametrize("model_name", ["wide", "llama-tied", "bert"])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tiny_models import (
+    BUILDABLE_PRECISIONS,
     MODELS,
     a_batch,
     a_config,
@@ -27,7 +28,7 @@ from stoker.techniques.attention import ATTENTIONS
 from stoker.techniques.capture import capture
 from stoker.techniques.optimizer import OPTIMIZERS
 from stoker.techniques.passes import apply_passes
-from stoker.techniques.precision import PRECISIONS, precision
+from stoker.techniques.precision import precision
 from stoker.techniques.recompute import recompute
 
 TOKENS = 44  # 2 x 44 rows: no activation has the shape of a weight
@@ -44,7 +45,7 @@ def test_the_ledger_counts_the_models_parameters(name: str) -> None:
     assert arch.num_params == sum(p.numel() for p in model.parameters())
 
 
-@pytest.mark.parametrize("number_format", PRECISIONS, ids=lambda p: p.name)
+@pytest.mark.parametrize("number_format", BUILDABLE_PRECISIONS, ids=lambda p: p.name)
 @pytest.mark.parametrize("technique", BUILDABLE, ids=lambda a: a.name)
 def test_bytes_after_conversion(name: str, technique: Any, number_format: Any) -> None:
     model, arch = MODELS[name]()
@@ -128,7 +129,7 @@ def test_qlora_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
         adapter("qlora").attach(model, a_job(arch, method="qlora").tune)
 
 
-@pytest.mark.parametrize("number_format", PRECISIONS, ids=lambda p: p.name)
+@pytest.mark.parametrize("number_format", BUILDABLE_PRECISIONS, ids=lambda p: p.name)
 @pytest.mark.parametrize("method", ["full", "lora", "dora"])
 def test_every_precision_trains_every_method(name: str, method: str, number_format: Any) -> None:
     model, arch = MODELS[name]()

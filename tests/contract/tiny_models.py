@@ -10,8 +10,11 @@ from stoker.catalogue.models.api import arch_from_config
 from stoker.core.job import DataSpec, Job, Task, TrainSpec, TuneSpec
 from stoker.core.ledger import Ledger, ModelArch
 from stoker.core.run_config import RunConfig
+from stoker.techniques.precision import PRECISIONS
 
 VOCAB, LABELS = 96, 3
+# fp8 needs torchao, whose import is loud: tests/contract/test_fp8.py
+BUILDABLE_PRECISIONS = [form for form in PRECISIONS if form.name != "fp8"]
 
 
 def llama(*, tied: bool = False) -> tuple[torch.nn.Module, ModelArch]:

@@ -89,7 +89,8 @@ def state_bytes(ledger: Ledger) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "per_param"), [("fp32", 16), ("bf16_amp", 16), ("fp16_amp", 16), ("bf16", 16), ("bf16_pure", 8)]
+    ("name", "per_param"),
+    [("fp32", 16), ("bf16_amp", 16), ("fp16_amp", 16), ("bf16", 16), ("fp8", 16), ("bf16_pure", 8)],
 )
 def test_full_tuning_costs_the_stated_bytes_a_parameter(name: str, per_param: int) -> None:
     arch = a_model()
@@ -307,6 +308,24 @@ def test_a_t4_or_v100_never_gets_bf16_or_flash(capability: tuple[int, int], bf16
     assert precision("fp16_amp").unsupported(device) is None
     assert precision("fp32").unsupported(device) is None
     assert (attention("flash").unsupported(device) is None) == flash
+
+
+@pytest.mark.parametrize(("capability", "works"), [((8, 0), False), ((8, 6), False), ((8, 9), True), ((9, 0), True)])
+def test_fp8_needs_ada_or_hopper(capability: tuple[int, int], works: bool) -> None:
+    assert (precision("fp8").unsupported(a_device(capability, "bf16", "fp8")) is None) == works
+
+
+def test_fp8_products_are_those_of_blocks_with_sides_of_16() -> None:
+    """8 x 8 and 8 x 32 are too small for the units; 16 x 32 is not."""
+    arch = a_model()
+    assert all(g.matmul_dtype is None for g in apply_passes(arch, a_job(), a_config(precision="fp8")).groups)
+    wide = Linear(name="mlp.up_proj", in_features=16, out_features=32)
+    block = replace(arch.groups[1], linears=(wide,), num_params=wide.num_params)
+    ledger = apply_passes(
+        replace(arch, groups=(arch.groups[0], block, arch.groups[2])), a_job(), a_config(precision="fp8")
+    )
+    assert [g.matmul_dtype for g in ledger.groups] == [None, "fp8", None]
+    assert ledger.groups[1].matmul_cast_elements == 16
 
 
 def test_a_pascal_gpu_has_no_fp16_units_and_a_cpu_computes_in_all() -> None:

@@ -188,7 +188,9 @@ class ParallelSpec:
 class RunPins:
     """run: optional pins. What is pinned is not searched; auto is."""
 
-    precision: Literal["auto", "bf16", "bf16_amp", "bf16_pure", "fp16_amp", "fp32"] = key("auto", doc="number format")
+    precision: Literal["auto", "bf16", "bf16_amp", "bf16_pure", "fp16_amp", "fp32", "fp8"] = key(
+        "auto", doc="number format; fp8: bf16 with products in fp8, which auto never chooses"
+    )
     micro_batch_size: int | Literal["auto"] = key("auto", doc="samples of one forward on one GPU", ge=1, le=10**7)
     recompute: Literal["auto", "none", "selective", "full", "offloaded"] = key(
         "auto",

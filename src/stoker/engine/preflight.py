@@ -57,7 +57,7 @@ def check_space(session: Session) -> None:
 def _optimizer_bytes_of(session: Session) -> tuple[int, int]:
     learning = [p for p in session.model.parameters() if p.requires_grad]
     return optimizer_bytes(
-        session.job.train.optimizer, learning, masters=session.candidate.run_config.precision == "bf16"
+        session.job.train.optimizer, learning, masters=session.candidate.run_config.precision in ("bf16", "fp8")
     )
 
 

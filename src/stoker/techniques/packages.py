@@ -11,6 +11,7 @@ from stoker.techniques.adapter.qlora import QLoRA, require_bitsandbytes
 from stoker.techniques.optimizer import optimizer
 from stoker.techniques.optimizer.low_bit import LowBitAdamW
 from stoker.techniques.optimizer.low_bit import require_bitsandbytes as require_for_states
+from stoker.techniques.precision.fp8 import Fp8, require_torchao
 
 
 def packages_needed(job: Job) -> tuple[str, ...]:
@@ -21,6 +22,8 @@ def packages_needed(job: Job) -> tuple[str, ...]:
 def _needed(job: Job) -> Iterable[str]:
     if job.tune.method == QLoRA.name or isinstance(optimizer(job.train.optimizer), LowBitAdamW):
         yield "bitsandbytes"
+    if job.run.precision == Fp8.name:
+        yield "torchao"
 
 
 def package_note(job: Job) -> str | None:
@@ -32,9 +35,11 @@ def package_note(job: Job) -> str | None:
 
 
 def require_packages(job: Job) -> None:
-    """Raises EnvironmentProblem ST580, ST582 where this machine lacks one."""
+    """Raises EnvironmentProblem ST580, ST582, ST583 where this machine lacks one."""
     if job.tune.method == QLoRA.name:
         require_bitsandbytes()
+    if job.run.precision == Fp8.name:
+        require_torchao()
     technique = optimizer(job.train.optimizer)
     if isinstance(technique, LowBitAdamW):
         require_for_states(technique.name)

@@ -79,9 +79,9 @@ def read_precision(measurement: Measurement, stack: Stack, method: Method) -> tu
     usual = stack.half_precision if method == "full" else stack.adapter_precision
     fp16 = re.search(r"fp16|float16|half", words) and not re.search(r"bf16|bfloat16", words)
     if re.search(r"nvfp4|mxfp4|(^|[^n])fp4", words):
-        return ("nvfp4", "fp4", "mxfp8", "fp8", usual)
+        return (usual,)  # the format of products is told apart: read_products
     if re.search(r"fp8|float8", words):
-        return ("fp8", "fp8_amp", usual)
+        return (usual,)
     if re.search(r"tf32", words):
         return ("tf32", "fp32")
     if re.search(r"pure|true", words):

@@ -63,6 +63,12 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         "ST583",
+        N_("torchao missing"),
+        N_("run.precision: fp8 multiplies through torchao, which is not installed."),
+        N_("Install torchao, or use run.precision: bf16."),
+    ),
+    Code(
+        "ST583",
         N_("loss kernel missing"),
         N_(
             "run.loss: liger and run.loss: cce run kernels of the packages liger-kernel and cut-cross-entropy on a CUDA GPU, through a head that is a plain linear layer."

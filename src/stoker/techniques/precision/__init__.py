@@ -3,6 +3,7 @@
 from stoker.techniques.lookup import find_technique
 from stoker.techniques.precision.amp import Amp
 from stoker.techniques.precision.bf16 import Bf16
+from stoker.techniques.precision.fp8 import Fp8
 from stoker.techniques.precision.fp32 import Fp32
 from stoker.techniques.protocols import Precision
 
@@ -12,6 +13,7 @@ PRECISIONS: tuple[Precision, ...] = (
     Bf16(name="bf16_pure", masters=False),
     Amp(name="fp16_amp", compute_dtype="fp16", needs_scaler=True),
     Fp32(),
+    Fp8(),
 )
 
 

@@ -1,4 +1,4 @@
-"""Which devices compute in which 16-bit format: by compute capability, never by a permissive query.
+"""Which devices compute in which narrow format: by compute capability, never by a permissive query.
 
 torch.cuda.is_bf16_supported() answers yes on a T4, where bf16 is emulated and many times slower.
 """
@@ -8,7 +8,12 @@ from typing import Final
 from stoker.core.hardware import Device
 from stoker.core.i18n import _
 
-_NEEDED: Final = {"bf16": (8, 0), "fp16": (7, 0)}  # Ampere; Volta: the first with matrix units of that format
+# the first generation with matrix units of that format
+_NEEDED: Final = {
+    "bf16": (8, 0),
+    "fp16": (7, 0),
+    "fp8": (8, 9),
+}  # Ampere, Volta, Ada
 
 
 def why_unsupported(device: Device, dtype: str) -> str | None:
