@@ -38,6 +38,8 @@ class Stack:
     `narrow_adapters`: adapters in the compute format. `fused_qkv`: one projection, whose whole output values keep alive
     beside rotated queries and keys. `foreach_step`: AdamW over all tensors at once, with
     a transient as large as one moment. `expert_adapters`: sets of adapters that every expert has too (0: none).
+    `wide_activations`: everything that backward needs is kept in fp32 (early mixed precision, GELU step by step).
+    `accumulates_unsharded`: FSDP1 without synchronisation between the micro-batches of a step.
     """
 
     name: str
@@ -77,6 +79,8 @@ class Stack:
     fused_qkv: bool = False
     foreach_step: bool = False
     expert_adapters: int = 0
+    wide_activations: bool = False
+    accumulates_unsharded: bool = False
     origin: str = ""
     date: str = ""
 

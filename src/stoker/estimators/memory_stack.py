@@ -9,11 +9,15 @@ from stoker.core.ledger import Ledger, ModuleGroup, SavedTensor
 from stoker.core.stack import Stack
 
 _FP32 = 4.0
+_GELU_STEPS = 3.0  # tensors that a GELU written out keeps: as catalogue/models/parts/mlp.py counts gelu_python
 
 
-def as_stack(ledger: Ledger, stack: Stack, *, compiled: bool = False, fused_attention: bool = False) -> Ledger:
+def as_stack(
+    ledger: Ledger, stack: Stack, *, compiled: bool = False, fused_attention: bool = False, several: bool = False
+) -> Ledger:
     """`ledger` with the widths and the saved tensors of `stack`; `compiled`: by torch.compile or a kernel of its own;
-    `fused_attention`: the run's attention is a fused kernel, which some programs have for ALiBi too.
+    `fused_attention`: the run's attention is a fused kernel, which some programs have for ALiBi too;
+    `several`: a step has several micro-batches.
 
     Frozen weights stay as they were loaded, in 16 bits, also under autocast. Fused or compiled norms keep their input
     in the compute format; compiled activations are computed again in backward.
@@ -27,6 +31,10 @@ def as_stack(ledger: Ledger, stack: Stack, *, compiled: bool = False, fused_atte
         result = result.map_groups(lambda group: _as_loaded(group, ledger), by="as_loaded")
     if quantised and stack.kbit_keeps_inputs:
         result = result.map_groups(lambda group: _with_inputs(group, stack.kbit_keeps_inputs), by="kbit_keeps_inputs")
+    if stack.wide_activations and ledger.compute_bytes < _FP32:
+        result = result.map_groups(lambda group: _wide(group, ledger), by="wide_activations")
+    if stack.accumulates_unsharded and several:
+        result = result.map_groups(lambda group: replace(group, grad_shards=1), by="accumulates_unsharded")
     if stack.expert_adapters and adapted:
         rank = _rank(ledger)
         result = result.map_groups(
@@ -46,7 +54,10 @@ def as_stack(ledger: Ledger, stack: Stack, *, compiled: bool = False, fused_atte
         result = result.map_groups(_fused_activations, by="compiled")
     if fused_attention and stack.flash_always:
         result = result.map_groups(_without_keys, by="flash_always")
-    stages = (as_stack(stage, stack, compiled=compiled, fused_attention=fused_attention) for stage in result.stages)
+    stages = (
+        as_stack(stage, stack, compiled=compiled, fused_attention=fused_attention, several=several)
+        for stage in result.stages
+    )
     return replace(result, stages=tuple(stages))
 
 
@@ -59,6 +70,17 @@ def saved_as(ledger: Ledger, other: Ledger) -> Ledger:
         autocast=False,
         stages=tuple(saved_as(a, b) for a, b in zip(ledger.stages, other.stages, strict=True)),
     )
+
+
+def _wide(group: ModuleGroup, ledger: Ledger) -> ModuleGroup:
+    stream = 1.0 if ledger.autocast else _FP32 / ledger.compute_bytes
+    saved = tuple(
+        replace(t, bytes_per_element=_FP32, elements=t.elements * (_GELU_STEPS if t.name.endswith(".gelu") else 1.0))
+        if t.bytes_per_element is None
+        else t
+        for t in group.saved
+    )
+    return replace(group, saved=saved, input_elements=group.input_elements * stream)
 
 
 def _as_loaded(group: ModuleGroup, ledger: Ledger) -> ModuleGroup:

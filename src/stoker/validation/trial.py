@@ -52,6 +52,7 @@ from stoker.validation.wording import (
     read_products,
     read_recompute,
     reads_compile,
+    reads_native_attention,
 )
 
 _GPUS_A_NODE = 8
@@ -145,6 +146,7 @@ def _trial(measurement: Measurement, efficiency: Efficiency, stack: Stack) -> Tr
             efficiency=efficiency,
             stack=stack,
             products=read_products(measurement),
+            native_attention=reads_native_attention(measurement),
         )
 
     options = list(alternatives(measurement, config, batch_assumed="micro-batch size" in assumed))
@@ -266,7 +268,8 @@ def _lengths(measurement: Measurement, stack: Stack, model: PublishedModel, meth
         if known is None:
             return lengths_constant(limit)
         described = lengths_from_moments(known.tokens_mean, known.tokens_std, float(limit))
-    return dropped_beyond(described, limit) if stack.overlong == "drop" else described.truncated(limit)
+    drops = stack.overlong == "drop" or "dropped" in measurement.note.casefold()
+    return dropped_beyond(described, limit) if drops else described.truncated(limit)
 
 
 def _job(measurement: Measurement, stack: Stack, method: Method, task: Task, config: RunConfig) -> Job:
@@ -315,6 +318,7 @@ def _ledger_of(
             stack,
             compiled=config.capture == "compile",
             fused_attention=config.attention != "eager",
+            several=config.gradient_accumulation_steps > 1,
         )
         _ledgers[key] = ledger, sum_ledger(ledger)
     return _ledgers[key]
