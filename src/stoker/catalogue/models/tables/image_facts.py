@@ -10,6 +10,8 @@ from stoker.catalogue.models.lookup.config_reader import ConfigReader
 from stoker.catalogue.models.parts.convolution import image_shape
 from stoker.catalogue.models.parts.part import Part, group, keeps, kernels, weights
 
+_WIDEST_FRAC = 16  # the widest tensor is about so much of all: ResNet-50 1/27, EfficientNet-B0 1/12, counted with timm
+
 
 def build(config: ConfigReader, target: Target) -> Shape:
     """One group of all layers, the last linear among them, and the FLOPs of grouped convolutions apart: they reach a
@@ -19,7 +21,9 @@ def build(config: ConfigReader, target: Target) -> Shape:
     grouped = config.number("grouped_gmacs", least=0.0, most=1e5)
     body = weights(config.size("num_params", most=10**11))
     body += Part(flops=2.0 * area * 1e9 * max(0.0, config.number("gmacs", least=1e-6, most=1e5) - grouped))
-    body += keeps("kept", "activation_input", area * 1e6 * config.number("kept_melements", least=1e-6, most=1e5))
+    kept = area * 1e6 * config.number("kept_melements", least=1e-6, most=1e5)
+    for piece in range(_WIDEST_FRAC):
+        body += keeps(f"kept.{piece}", "activation_input", kept / _WIDEST_FRAC)
     scores = config.number("score_melements", least=0.0, most=1e5)
     if scores:  # eager attention keeps its softmax in fp32
         body += keeps("softmax", "scores", area**2 * 1e6 * scores, bytes_per_element=4.0)
