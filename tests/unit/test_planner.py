@@ -10,9 +10,11 @@ from stoker.core.errors import ModelError, PlanningError
 from stoker.core.estimate import Source
 from stoker.core.hardware import Cluster, Device, Host
 from stoker.core.io import read_job
-from stoker.core.job import GoalSpec, ParallelSpec, RunPins
+from stoker.core.job import GoalSpec, NvmeSpec, ParallelSpec, RunPins
+from stoker.core.plan_io import plan_from_json, plan_to_json
 from stoker.planner import constraints, explain
 from stoker.planner.gather import plan_job
+from stoker.techniques.runnable import require_runnable
 
 
 def cpu() -> Cluster:
@@ -76,10 +78,6 @@ def test_a_pinned_format_that_the_gpu_lacks_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("pins", "method", "num_gpus"),
     [
-        (RunPins(parallel=ParallelSpec(tp=2)), "full", 2),
-        (RunPins(parallel=ParallelSpec(pp=2)), "full", 2),
-        (RunPins(parallel=ParallelSpec(dp_replicate=2, dp_shard=2)), "full", 4),
-        (RunPins(placement="tiers"), "full", 1),
         (RunPins(packing="packed"), "full", 1),
         (RunPins(capture="compile"), "full", 1),
     ],
@@ -99,6 +97,111 @@ def test_4_bit_weights_are_priced_and_their_package_is_named() -> None:
     less = lora.candidates[0].memory.terms["params"] - qlora.candidates[0].memory.terms["params"]
     # 6.98 G parameters in blocks, 2 bytes against 0.5625
     assert less == pytest.approx(32 * 218_103_808 * (2.0 - 0.5625), rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "num_gpus", "label"),
+    [
+        (ParallelSpec(tp=2), 2, "tp2"),
+        (ParallelSpec(pp=2), 2, "pp2"),
+        (ParallelSpec(pp=2, virtual_stages=2), 2, "pp2+vp2"),
+        (ParallelSpec(cp=2), 2, "fsdp+cp2"),
+        (ParallelSpec(dp_replicate=2, dp_shard=2), 4, "hsdp"),
+        (ParallelSpec(dp_shard=2, tp=2), 4, "fsdp+tp2"),
+        (ParallelSpec(dp_shard=2, zero_stage=1), 2, "zero1"),
+        (ParallelSpec(dp_replicate=2, kind="data_parallel"), 2, "data_parallel"),
+        (ParallelSpec(pp=2, kind="layer_split"), 2, "layer_split"),
+    ],
+)
+def test_pinned_strategies_are_priced_and_marked_as_planned(degrees: ParallelSpec, num_gpus: int, label: str) -> None:
+    run = RunPins(parallel=degrees)
+    plan = plan_of(lm_job(gpus=["A100-SXM4-80GB"], num_gpus=num_gpus, batch=8, run=run), TINY)
+    (candidate,) = plan.candidates
+    assert plan.rejected == () and candidate.fits
+    assert candidate.run_config.parallel.label == label
+    assert "stoker run" in candidate.planned_only
+    assert any(candidate.planned_only in note for note in plan.notes)
+    with pytest.raises(PlanningError, match="ST382"):
+        require_runnable(candidate.run_config)
+
+
+def test_what_run_can_run_is_not_marked() -> None:
+    plan = plan_of(lm_job(gpus=["A100-SXM4-80GB"], batch=8), TINY)
+    assert {c.run_config.parallel.label for c in plan.candidates} <= {"single", "ddp", "fsdp"}
+    assert not any(c.planned_only or c.schedule for c in plan.candidates)
+    for candidate in plan.candidates:
+        require_runnable(candidate.run_config)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "num_gpus", "reason"),
+    [
+        (ParallelSpec(tp=8), 8, "4 attention heads"),
+        (ParallelSpec(pp=8), 8, "4 layers"),
+        (ParallelSpec(dp_shard=2, ep=2), 2, "no experts"),
+    ],
+)
+def test_degrees_that_do_not_cut_the_model_are_rejected(degrees: ParallelSpec, num_gpus: int, reason: str) -> None:
+    run = RunPins(parallel=degrees)
+    plan = plan_of(lm_job(gpus=["A100-SXM4-80GB"], num_gpus=num_gpus, batch=8, run=run), TINY)
+    assert plan.candidates == ()
+    assert [r.code for r in plan.rejected] == ["ST331"] and reason in plan.rejected[0].reason
+
+
+def test_tensor_parallel_stays_within_fast_links() -> None:
+    run = RunPins(parallel=ParallelSpec(tp=16))
+    plan = plan_of(lm_job(gpus=["H100-SXM5-80GB"], num_gpus=16, nodes=2, batch=8, run=run), LLAMA_8B)
+    assert [r.code for r in plan.rejected] == ["ST331"] and "8 GPUs" in plan.rejected[0].reason
+
+
+def test_tiers_let_a_small_gpu_tune_what_does_not_fit_and_say_what_it_costs() -> None:
+    """8 B with AdamW: 16 bytes a parameter are 128 GB; an L4 has 24. State moves out first, weights last."""
+    run = RunPins(placement="tiers", recompute="full")
+    job = lm_job(gpus=["L4"], num_gpus=1, batch=4, run=run, dram_gb=200)
+    plan = plan_of(job, LLAMA_8B)
+    (candidate,) = plan.candidates
+    assert candidate.fits and "tiers" in candidate.planned_only
+    assert candidate.schedule is not None
+    assert candidate.memory.tiers["hbm"] == candidate.memory.expected_bytes < 24e9
+    state = 8_030_261_248 * 10  # moments, and the low halves of the masters
+    assert state < candidate.memory.tiers["dram"] < 200e9
+    assert candidate.time.step_terms["exposed_transfer"] > 0.0
+    read = plan_from_json(plan_to_json(plan))
+    assert read.candidates[0].schedule == candidate.schedule
+
+
+def test_tiers_beyond_the_host_go_to_flash_or_are_rejected() -> None:
+    run = RunPins(placement="tiers", recompute="full")
+    small = lm_job(gpus=["L4"], num_gpus=1, batch=4, run=run, dram_gb=64)
+    assert "ST330" in {r.code for r in plan_of(small, LLAMA_8B).rejected}
+    flash = lm_job(gpus=["L4"], num_gpus=1, batch=4, run=run, dram_gb=64, nvme=NvmeSpec(dir="tiers", gb=200))
+    (candidate,) = plan_of(flash, LLAMA_8B).candidates
+    assert candidate.memory.tiers["dram"] < 64e9 and candidate.memory.tiers["nvme"] > 0
+
+
+def test_flash_that_is_named_but_not_used_is_said() -> None:
+    job = lm_job(gpus=["A100-SXM4-80GB"], num_gpus=1, batch=4, nvme=NvmeSpec(dir="tiers", gb=200))
+    plan = plan_of(job, TINY)
+    assert plan.picked is not None and any("hardware.nvme" in note for note in plan.notes)
+
+
+def test_the_single_gpu_is_shown_or_said_where_it_fits() -> None:
+    alone = plan_of(lm_job(gpus=["A100-SXM4-80GB"], batch=8, max_gpus=8), TINY)
+    assert 1 in {c.cluster.num_gpus for c in alone.candidates}
+    pinned = plan_of(lm_job(gpus=["A100-SXM4-80GB"], num_gpus=8, batch=8), TINY)
+    assert any("one A100-SXM4-80GB would do too" in note for note in pinned.notes)
+    large = plan_of(lm_job(gpus=["A100-SXM4-80GB"], num_gpus=8, batch=8), LLAMA_8B)
+    assert not any("would do too" in note for note in large.notes)
+
+
+def test_nodes_use_the_network_of_the_offer() -> None:
+    """GCP's a2 machines have 100 Gb/s for eight GPUs, the vendor's own machine sixteen times that."""
+    job = lm_job(gpus=["A100-SXM4-40GB"], num_gpus=16, nodes=2, batch=32, tokens=512, providers=["gcp"])
+    unpriced, priced = plan_of(job, LLAMA_8B), plan_of(job, LLAMA_8B, prices=prices())
+    assert priced.candidates[0].cost is not None
+    assert priced.candidates[0].cluster.inter_node_bytes_per_s == 12.5e9
+    slower = [plan.candidates[0].time.step_terms["exposed_comm"] for plan in (unpriced, priced)]
+    assert slower[1] > 3 * slower[0]
 
 
 def test_pinned_degrees_leave_one_count_and_one_strategy() -> None:

@@ -181,7 +181,14 @@ class ParallelSpec:
     cp: int = key(1, doc="context parallel", ge=1, le=10**6)
     tp: int = key(1, doc="tensor parallel", ge=1, le=10**6)
     pp: int = key(1, doc="pipeline stages", ge=1, le=10**6)
-    ep: int = key(1, doc="expert parallel", ge=1, le=10**6)
+    ep: int = key(1, doc="expert parallel, carved out of the ranks of the others", ge=1, le=10**6)
+    zero_stage: Literal[1, 2, 3] = key(3, doc="what dp_shard shards: 1 optimizer state, 2 also gradients, 3 all (FSDP)")
+    virtual_stages: int = key(1, doc="chunks of layers of a pipeline stage (more than 1: interleaved)", ge=1, le=10**6)
+    context: Literal["ring", "ulysses"] = key("ring", doc="how context parallel exchanges keys and values")
+    kind: Literal["auto", "data_parallel", "layer_split"] = key(
+        "auto",
+        doc="auto, data_parallel (torch.nn.DataParallel, dp_replicate GPUs) or layer_split (device_map, pp GPUs)",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,17 @@ from stoker.core.hardware import Cluster
 from stoker.core.job import Job
 from stoker.core.profile import DataProfile
 from stoker.core.run_config import RunConfig
+from stoker.core.schedule import TierSchedule
 
 PLAN_SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One way to run the job: a cluster, a run configuration, and what they give. `why`: one sentence."""
+    """One way to run the job: a cluster, a run configuration, and what they give. `why`: one sentence.
+
+    `schedule`: under placement tiers, what lies where. `planned_only`: why `stoker run` cannot run it yet, or empty.
+    """
 
     rank: int
     cluster: Cluster
@@ -26,6 +30,8 @@ class Candidate:
     cost: CostEstimate | None = None
     offers: tuple[CostEstimate, ...] = ()
     why: str = ""
+    schedule: TierSchedule | None = None
+    planned_only: str = ""
 
     @property
     def fits(self) -> bool:

@@ -21,6 +21,7 @@ from stoker.core.paths import write_whole
 from stoker.core.plan import PLAN_SCHEMA_VERSION, Candidate, Plan, Rejection, ResolvedModel
 from stoker.core.profile import DataProfile
 from stoker.core.run_config import RunConfig
+from stoker.core.schedule import TierSchedule
 
 _SAME = (
     "num_params",
@@ -123,7 +124,8 @@ def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:
         "fits": candidate.fits,
         "fit_probability": round(memory.fit_probability, 6),
         "memory": encode(memory),
-        "schedule": None,
+        "schedule": encode(candidate.schedule),
+        "planned_only": candidate.planned_only,
         "time": encode(time),
         "cost": encode(candidate.cost),
         "offers": encode(candidate.offers),
@@ -134,11 +136,13 @@ def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:
 
 def _candidate_from_json(row: Mapping[str, Any], place: str) -> Candidate:
     hints = {"memory": MemoryEstimate, "time": TimeEstimate, "run_config": RunConfig, "cluster": Cluster}
-    cost = row["cost"]
+    cost, schedule = row["cost"], row.get("schedule")
     return Candidate(
         rank=decode(int, row["rank"], f"{place}.rank"),
         cost=None if cost is None else decode(CostEstimate, cost, f"{place}.cost"),
         offers=tuple(decode(CostEstimate, offer, f"{place}.offers") for offer in row["offers"]),
         why=decode(str, row["why"], f"{place}.why"),
+        schedule=None if schedule is None else decode(TierSchedule, schedule, f"{place}.schedule"),
+        planned_only=decode(str, row.get("planned_only", ""), f"{place}.planned_only"),
         **{name: decode(hint, row[name], f"{place}.{name}") for name, hint in hints.items()},
     )

@@ -46,6 +46,7 @@ from stoker.techniques.packages import require_packages
 from stoker.techniques.packing import packing
 from stoker.techniques.precision import precision
 from stoker.techniques.precision.accumulate import GradientAccumulator
+from stoker.techniques.runnable import require_runnable
 
 _MATRIX_UNIT_MULTIPLE = 8  # padded lengths on CUDA
 
@@ -81,6 +82,7 @@ def prepare_parts(plan: Plan, progress: Progress) -> Parts:
             fix=_("`stoker plan` says what would fit"),
         )
     job, config = plan.job, candidate.run_config
+    require_runnable(config)
     require_packages(job)
     device = preflight.choose_device(candidate.cluster.device, config, config.parallel.world_size)
     data = prepare_data(

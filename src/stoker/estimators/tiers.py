@@ -126,15 +126,19 @@ def replay_bytes(schedule: TierSchedule) -> TierBytes:
 
 def _device_buffers(schedule: TierSchedule, pairs: list[tuple[UnitSpec, UnitPlacement]]) -> int:
     """Double buffers of what streams, the ring of state pieces, and one unit's fp32 sums in a layer-major step."""
-    ahead = schedule.prefetch_units + 1
-    size = ahead * max((u.weight_bytes for u, p in pairs if p.weights != "hbm"), default=0)
-    size += 2 * max((u.grad_bytes for u, p in pairs if p.gradients != "hbm"), default=0)
-    size += 2 * max((u.boundary_bytes for u, p in pairs if p.activations != "hbm"), default=0)
+    size = _window([u.weight_bytes if p.weights != "hbm" else 0 for u, p in pairs], schedule.prefetch_units + 1)
+    size += _window([u.grad_bytes if p.gradients != "hbm" else 0 for u, p in pairs], 2)
+    size += _window([u.boundary_bytes if p.activations != "hbm" else 0 for u, p in pairs], 2)
     if any(p.update == "gpu_stream" for _u, p in pairs):
         size += 2 * schedule.ring_pieces * schedule.piece_bytes
     if schedule.layer_major and schedule.micro_batches > 1:
         size += 4 * max((u.trainable_params for u, p in pairs if p.gradients != "hbm"), default=0)
     return size
+
+
+def _window(sizes: list[int], count: int) -> int:
+    """The most that `count` neighbouring units take: what stands at once while one passes after the other."""
+    return max((sum(sizes[index : index + count]) for index in range(len(sizes))), default=0)
 
 
 def replay_seconds(schedule: TierSchedule, speeds: LinkSpeeds, *, forward_s: float, backward_s: float) -> TierSeconds:
@@ -217,10 +221,15 @@ def tiered_memory(scenario: Scenario, whole: MemoryEstimate) -> MemoryEstimate:
     schedule = schedule_of(scenario)
     found = replay_bytes(schedule)
     kept_before = sum(unit.boundary_bytes for unit in schedule.units)
+    gradients = sum(unit.grad_bytes for unit in schedule.units)
+    # fp32 sums of several micro-batches: beside what stays, unless a unit meets all of them at once
+    sums = 1.0 if schedule.layer_major or not gradients else whole.terms["grads"] / gradients
+    state = sum(unit.state_bytes for unit in schedule.units)
+    masters = whole.terms["optimizer_states"] / state if state else 1.0  # state on the GPU keeps its masters whole
     change = {
         "params": found.resident["weights"] - sum(unit.weight_bytes for unit in schedule.units),
-        "grads": found.resident["gradients"] - sum(unit.grad_bytes for unit in schedule.units),
-        "optimizer_states": found.resident["state"] - sum(unit.state_bytes for unit in schedule.units),
+        "grads": round(found.resident["gradients"] * sums) - whole.terms["grads"],
+        "optimizer_states": round(found.resident["state"] * masters) - whole.terms["optimizer_states"],
         "activations": found.resident["activations"] - kept_before,
         "temp_buffers": found.resident["buffers"],
     }

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stoker.catalogue.freshness import freshness
+from stoker.catalogue.links import node_fabric
 from stoker.catalogue.offers import check_listed, matching_offers
 from stoker.catalogue.provider_facts import provider
 from stoker.core.efficiency import Efficiency
-from stoker.core.estimate import CostEstimate
+from stoker.core.estimate import CostEstimate, TimeEstimate
 from stoker.core.hardware import Cluster
 from stoker.core.job import Job
 from stoker.core.ledger import ModelArch
-from stoker.core.offer import OffersSnapshot
+from stoker.core.offer import Offer, OffersSnapshot
 from stoker.core.plan import Candidate, Plan, Rejection, ResolvedModel
 from stoker.core.profile import DataProfile
 from stoker.estimators.cost import estimate_cost
@@ -32,6 +33,7 @@ from stoker.planner.explain import (
     with_reasons,
 )
 from stoker.planner.levers import find_levers
+from stoker.planner.notes import flash_note, planned_note, single_note
 from stoker.planner.rank import is_sure, rank
 from stoker.planner.space import clusters
 from stoker.techniques.packages import package_note
@@ -83,7 +85,16 @@ def make_plan(
         runner_up=runner_up.rank if runner_up else None,
         summary=summarise(job, picked, explained, usd_krw),
         smaller_gpu=smaller_gpu(evaluator, picked, wanted),
-        notes=tuple(note for note in (*notes, *model.notes, scaling, *_own_notes(job, explained, picked)) if note),
+        notes=tuple(
+            note
+            for note in (
+                *notes,
+                *model.notes,
+                scaling or single_note(evaluator, explained, picked),
+                *_own_notes(job, explained, picked),
+            )
+            if note
+        ),
         offers_date=snapshot.date if snapshot is not None and here is None else None,
         offers_age_days=_age_days(snapshot.date, today) if snapshot is not None and here is None else None,
         usd_krw=usd_krw,
@@ -95,7 +106,7 @@ def make_plan(
 
 
 def _own_notes(job: Job, explained: Sequence[Candidate], picked: Candidate | None) -> tuple[str | None, ...]:
-    return order_note(job, explained), stale_note(picked), package_note(job)
+    return order_note(job, explained), stale_note(picked), package_note(job), planned_note(explained), flash_note(job)
 
 
 def _check_names(snapshot: OffersSnapshot, job: Job) -> None:
@@ -118,14 +129,14 @@ def _evaluate(
     nearest: Candidate | None = None
     remedies: dict[str, str] = {}
     for cluster in wanted:
-        problem = reject_before(evaluator.job, cluster, here)
+        problem = reject_before(evaluator.job, cluster, here, arch=evaluator.arch)
         if problem is not None:
             rejected.append(problem)
             continue
         candidate = evaluator.candidate(cluster)
         if candidate is None:
             continue
-        candidate = _priced(evaluator.job, candidate, snapshot, today)
+        candidate = _priced(evaluator, candidate, snapshot, today)
         if not candidate.fits:
             name = cluster.device.name
             if name not in remedies:
@@ -156,23 +167,35 @@ def _beyond_goal(job: Job, found: Sequence[Candidate]) -> list[Rejection]:
     return [rejection for rejection in late if rejection is not None]
 
 
-def _priced(job: Job, candidate: Candidate, snapshot: OffersSnapshot | None, today: datetime.date) -> Candidate:
+def _priced(
+    evaluator: Evaluator, candidate: Candidate, snapshot: OffersSnapshot | None, today: datetime.date
+) -> Candidate:
     """With the best offer inline, and the next ones beside it, in the order of `matching_offers`."""
     if snapshot is None:
         return candidate
-    cluster = candidate.cluster
+    cluster, job = candidate.cluster, evaluator.job
     offers = matching_offers(snapshot, cluster.device.name, cluster.num_gpus, job.hardware, today)
-    steady, interrupted = candidate.time, with_restarts(candidate.time)
     costs: list[CostEstimate] = []
+    first: tuple[Cluster, TimeEstimate] | None = None
     for offer in offers[:_OFFERS_SHOWN]:
         facts = provider(offer.provider)
-        time = interrupted if offer.price_kind == "spot" else steady
+        joined, time = _on_network(evaluator, candidate, offer)
+        first = first or (joined, time)
         cost = estimate_cost(time.total_s, time.low_s, time.high_s, offer, facts, job.goal, today=today)
         costs.append(replace(cost, is_stale=freshness(offer, today) == "stale"))
-    if not costs:
+    if first is None:
         return candidate
-    time = interrupted if costs[0].price_kind == "spot" else steady
-    return replace(candidate, time=time, cost=costs[0], offers=tuple(costs[1:]))
+    return replace(candidate, cluster=first[0], time=first[1], cost=costs[0], offers=tuple(costs[1:]))
+
+
+def _on_network(evaluator: Evaluator, candidate: Candidate, offer: Offer) -> tuple[Cluster, TimeEstimate]:
+    """(cluster, time) of the candidate on the machines of `offer`: with their network, where it is known and used."""
+    cluster, time = candidate.cluster, candidate.time
+    fabric = node_fabric(offer.provider, offer.instance) if cluster.nodes > 1 else None
+    if fabric is not None:
+        cluster = replace(cluster, inter_node_bytes_per_s=fabric.bytes_per_s)
+        time = evaluator.time(cluster, candidate.run_config)
+    return cluster, with_restarts(time) if offer.price_kind == "spot" else time
 
 
 def _runner_up(kept: Sequence[Candidate], pick: Candidate | None) -> Candidate | None:

@@ -9,25 +9,33 @@ from collections.abc import Callable
 
 from stoker.core.hardware import Cluster
 from stoker.core.i18n import _
-from stoker.core.job import Job, ParallelSpec
+from stoker.core.job import Job
+from stoker.core.ledger import ModelArch
 from stoker.core.plan import Candidate, Rejection
+from stoker.core.run_config import Parallel
 from stoker.core.units import GB, HOUR_S
 from stoker.planner.space import choose_precision, micro_batch_sizes, strategies
 from stoker.techniques.attention import attention
+from stoker.techniques.parallel import parallel
 from stoker.techniques.precision import precision
 
 MOST_GPUS_PER_NODE = 8
 
 
-def reject_before(job: Job, cluster: Cluster, here: Cluster | None = None) -> Rejection | None:
-    """The first limit that `cluster` breaks for `job`, or None. `here`: this machine, for hardware.here."""
+def reject_before(
+    job: Job, cluster: Cluster, here: Cluster | None = None, *, arch: ModelArch | None = None
+) -> Rejection | None:
+    """The first limit that `cluster` breaks for `job`, or None. `here`: this machine, for hardware.here.
+
+    `arch`: the model, where pinned degrees must be able to cut it.
+    """
     if here is not None and cluster.num_gpus > here.num_gpus:
         return _here_lacks(cluster, here)
     for limit in _BEFORE:
         found = limit(job, cluster)
         if found is not None:
             return found
-    return None
+    return None if arch is None else _degrees_cut(job, cluster, arch)
 
 
 def reject_after(job: Job, candidate: Candidate) -> Rejection | None:
@@ -44,31 +52,22 @@ def rejection(cluster: Cluster, code: str, reason: str, fix: str) -> Rejection:
     return Rejection(gpu=cluster.device.name, num_gpus=cluster.num_gpus, reason=reason, fix=fix, code=code)
 
 
-def _placement_not_offered(job: Job, cluster: Cluster) -> Rejection | None:
-    if job.run.placement != "tiers" and job.hardware.nvme is None:
-        return None
-    return rejection(
-        cluster,
-        "ST323",
-        _("memory tiers are not offered yet: all state must fit in the GPU"),
-        _("remove hardware.nvme and use run.placement: hbm"),
-    )
+def _degrees_cut(job: Job, cluster: Cluster, arch: ModelArch) -> Rejection | None:
+    """Heads, layers and experts must divide by the pinned degrees; tensor parallel stays within fast links."""
+    for degrees in strategies(job, cluster.num_gpus):
+        problem = parallel(degrees).problem(arch, degrees) or _beyond_fast_links(degrees, cluster)
+        if problem is not None:
+            return rejection(cluster, "ST331", problem, _("pin degrees that divide, or remove run.parallel"))
+    return None
 
 
-def _degrees_not_offered(job: Job, cluster: Cluster) -> Rejection | None:
-    pinned = job.run.parallel
-    if not isinstance(pinned, ParallelSpec):
+def _beyond_fast_links(degrees: Parallel, cluster: Cluster) -> str | None:
+    """Every sum of tensor parallel is waited for, so it must not leave the GPUs that one link joins."""
+    joined = cluster.device.link_max_gpus or 0
+    domain = joined if joined > MOST_GPUS_PER_NODE else cluster.gpus_per_node
+    if degrees.tp <= domain:
         return None
-    further = [name for name in ("tp", "pp", "cp", "ep") if getattr(pinned, name) > 1]
-    if not further and not (pinned.dp_replicate > 1 and pinned.dp_shard > 1):
-        return None
-    names = ", ".join(further) or "dp_replicate + dp_shard"
-    return rejection(
-        cluster,
-        "ST323",
-        _("{names} is not offered yet").format(names=names),
-        _("pin dp_replicate (DDP) or dp_shard (FSDP) alone, or remove run.parallel"),
-    )
+    return _("tp {ranks} reaches beyond the {domain} GPUs that fast links join").format(ranks=degrees.tp, domain=domain)
 
 
 def _packed_not_offered(job: Job, cluster: Cluster) -> Rejection | None:
@@ -163,6 +162,29 @@ def _here_lacks(cluster: Cluster, here: Cluster) -> Rejection:
     )
 
 
+def _host_room(job: Job, candidate: Candidate) -> Rejection | None:
+    """What tiers put into DRAM and on flash must fit there, where the sizes are known."""
+    for tier, room in host_budgets(job, candidate.cluster).items():
+        need = candidate.memory.tiers.get(tier, 0)
+        if room is not None and need > room:
+            return rejection(
+                candidate.cluster,
+                "ST330",
+                _("needs {need:.1f} GB of {tier} a GPU, there are {room:.1f} GB").format(
+                    need=need / GB, tier={"dram": _("host memory"), "nvme": _("flash")}[tier], room=room / GB
+                ),
+                _("give hardware.nvme, raise hardware.dram_gb, or use more GPUs"),
+            )
+    return None
+
+
+def host_budgets(job: Job, cluster: Cluster) -> dict[str, float | None]:
+    """Bytes of DRAM and NVMe for one GPU's state, None where unknown; a machine's are shared by its GPUs."""
+    dram = job.hardware.dram_gb * GB if job.hardware.dram_gb is not None else cluster.host.dram_bytes
+    nvme = job.hardware.nvme.gb * GB if job.hardware.nvme is not None else 0.0
+    return {"dram": None if dram is None else dram / cluster.gpus_per_node, "nvme": nvme / cluster.gpus_per_node}
+
+
 def _deadline(job: Job, candidate: Candidate) -> Rejection | None:
     limit = job.goal.deadline_hours
     if limit is None or candidate.time.total_s <= limit * HOUR_S:
@@ -211,8 +233,6 @@ def memory_rejection(candidate: Candidate, fix: str) -> Rejection:
 
 
 _BEFORE: tuple[Callable[[Job, Cluster], Rejection | None], ...] = (
-    _placement_not_offered,
-    _degrees_not_offered,
     _packed_not_offered,
     _capture_not_offered,
     _nodes,
@@ -221,4 +241,4 @@ _BEFORE: tuple[Callable[[Job, Cluster], Rejection | None], ...] = (
     _precision_supported,
     _attention_supported,
 )
-_AFTER: tuple[Callable[[Job, Candidate], Rejection | None], ...] = (_deadline, _budget)
+_AFTER: tuple[Callable[[Job, Candidate], Rejection | None], ...] = (_host_room, _deadline, _budget)

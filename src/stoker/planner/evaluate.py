@@ -5,7 +5,7 @@ size changes nothing in a ledger.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stoker.core.efficiency import Correction, CorrectionKey, Efficiency
 from stoker.core.estimate import MemoryEstimate, TimeEstimate
@@ -19,9 +19,12 @@ from stoker.estimators.ledger_sums import LedgerSums, sum_ledger
 from stoker.estimators.memory import estimate_memory
 from stoker.estimators.residual import corrected
 from stoker.estimators.scenario import Scenario, cut_lengths
+from stoker.estimators.tiers import schedule_of
 from stoker.estimators.total_time import estimate_time
+from stoker.planner.constraints import host_budgets
 from stoker.planner.space import run_configs, smallest_configs
 from stoker.techniques.passes import apply_passes
+from stoker.techniques.runnable import planned_only
 
 FIT_PROBABILITY = 0.9  # what a pick must reach; below it a candidate is shown but not recommended
 _SIZES_TIMED = 3  # micro-batch sizes of one family that are timed: the largest that fits and the next two
@@ -38,6 +41,7 @@ class Evaluator:
     efficiency: Efficiency
     is_here: bool = False
     _ledgers: dict[tuple[object, ...], tuple[Ledger, LedgerSums]] = field(default_factory=dict)
+    _variants: dict[str, "Evaluator"] = field(default_factory=dict)
     _latest: Scenario | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -95,7 +99,29 @@ class Evaluator:
             time = self.time(cluster, config)
         else:
             return None
-        return Candidate(rank=0, cluster=cluster, run_config=config, memory=memory, time=time)
+        return Candidate(
+            rank=0,
+            cluster=cluster,
+            run_config=config,
+            memory=memory,
+            time=time,
+            schedule=schedule_of(self.scenario(cluster, config)) if config.placement == "tiers" else None,
+            planned_only=planned_only(config),
+        )
+
+    def variant(self, name: str, job: Job) -> "Evaluator":
+        """The evaluator of `job`, another form of this one's, kept under `name` so that its ledgers are built once."""
+        if job == self.job:
+            return self
+        if name not in self._variants:
+            self._variants[name] = replace(self, job=job, _ledgers={}, _variants={})
+        return self._variants[name]
+
+    def _host_has_room(self, cluster: Cluster, memory: MemoryEstimate) -> bool:
+        if not memory.tiers.get("dram"):
+            return True
+        budgets = host_budgets(self.job, cluster)
+        return all(room is None or memory.tiers.get(tier, 0) <= room for tier, room in budgets.items())
 
     def least_memory(self, cluster: Cluster) -> tuple[RunConfig, MemoryEstimate] | None:
         """The configuration of `cluster` that needs the least memory, whatever it costs in time."""
@@ -113,7 +139,7 @@ class Evaluator:
         def fits(index: int) -> bool:
             if index not in seen:
                 seen[index] = self.memory(cluster, family[index])
-            return seen[index].fit_probability >= FIT_PROBABILITY
+            return seen[index].fit_probability >= FIT_PROBABILITY and self._host_has_room(cluster, seen[index])
 
         whole = 1 if family[0].gradient_accumulation_steps == 1 else 0
         found = [0] if whole and fits(0) else []

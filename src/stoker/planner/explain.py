@@ -195,8 +195,8 @@ def what_would_fit(evaluator: Evaluator, device: Device) -> str:
 def _without_pins(evaluator: Evaluator) -> Evaluator:
     """The same job free to recompute, to cut the loss into chunks, and to choose batch sizes and strategy."""
     job = evaluator.job
-    run = replace(job.run, recompute="auto", loss="auto", micro_batch_size="auto", parallel="auto")
-    return replace(evaluator, job=replace(job, run=run), _ledgers={})
+    run = replace(job.run, recompute="auto", loss="auto", micro_batch_size="auto", parallel="auto", placement="auto")
+    return evaluator.variant("without pins", replace(job, run=run))
 
 
 def _sharded(evaluator: Evaluator, device: Device) -> str:
@@ -214,7 +214,7 @@ def _with_lora(evaluator: Evaluator, device: Device) -> str:
     if job.tune.method != "full" or evaluator.arch.modality == "image":
         return ""
     lora = replace(job, tune=replace(job.tune, method="lora", freeze=[]))
-    other = replace(evaluator, job=lora, _ledgers={})
+    other = evaluator.variant("lora", lora)
     least = other.least_memory(Cluster(device=device, num_gpus=1))
     if least is None or least[1].fit_probability < FIT_PROBABILITY:
         return ""

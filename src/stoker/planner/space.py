@@ -1,21 +1,31 @@
 """The space of plans: clusters that a job may use, and the run configurations worth estimating on each.
 
 Every combination of what is not pinned: strategy (single, DDP, FSDP), recompute, loss kernel, micro-batch size. What
-does not touch memory and time against each other (attention kernel, packing, workers) is settled by rule.
+does not touch memory and time against each other (attention kernel, packing, workers) is settled by rule. Only what
+`stoker run` can run is searched, pins reach the rest (docs/architecture.md); memory tiers are searched where pinned.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from stoker.catalogue.gpus import default_devices, find_device
 from stoker.core.hardware import Cluster, Device
 from stoker.core.job import Job, ParallelSpec
 from stoker.core.ledger import ModelArch
-from stoker.core.run_config import LossKernel, Parallel, Precision, Recompute, RunConfig
+from stoker.core.run_config import LossKernel, Parallel, Precision, Recompute, RunConfig, TierShares
 from stoker.core.units import GB
 from stoker.techniques.precision import precision
 
 _IMAGE_WORKERS = 8
+# What leaves the GPU, in the order of what it costs: state crosses the link once a step, gradients once, weights
+# twice, activations with every micro-batch. All with the loop that the engine will have.
+_ENGINE = TierShares(layer_major=True, exact_pinned=True, lossless_state=True)
+TIER_STEPS: tuple[TierShares, ...] = (
+    *(replace(_ENGINE, state=share) for share in (0.25, 0.5, 0.75, 1.0)),
+    replace(_ENGINE, gradients=1.0),
+    *(replace(_ENGINE, gradients=1.0, weights=share) for share in (0.5, 1.0)),
+    replace(_ENGINE, gradients=1.0, weights=1.0, activations=1.0),
+)
 
 
 def clusters(job: Job, here: Cluster | None) -> tuple[Cluster, ...]:
@@ -64,7 +74,21 @@ def run_configs(job: Job, cluster: Cluster, arch: ModelArch) -> Iterator[tuple[R
             for loss in losses(job):
                 family = tuple(_config(job, cluster, parallel, recompute, loss, size) for size in sizes)
                 if family:
-                    yield family
+                    yield from _placed(job, family)
+
+
+def _placed(job: Job, family: tuple[RunConfig, ...]) -> Iterator[tuple[RunConfig, ...]]:
+    """`family` in GPU memory; or, where tiers are pinned, once for each step of what leaves it, the least first."""
+    if job.run.placement != "tiers":
+        yield family
+        return
+    flash = (0.0, 0.5, 1.0) if job.hardware.nvme is not None else (0.0,)
+    for step in TIER_STEPS:
+        if step.activations and family[0].recompute == "none":  # only what is kept at a boundary can leave
+            continue
+        for share in flash:
+            tiers = replace(step, nvme=share)
+            yield tuple(replace(config, placement="tiers", tiers=tiers) for config in family)
 
 
 def strategies(job: Job, num_gpus: int) -> tuple[Parallel, ...]:
@@ -72,12 +96,7 @@ def strategies(job: Job, num_gpus: int) -> tuple[Parallel, ...]:
     pinned = job.run.parallel
     if isinstance(pinned, ParallelSpec):
         degrees = Parallel(
-            dp_replicate=pinned.dp_replicate,
-            dp_shard=pinned.dp_shard,
-            cp=pinned.cp,
-            tp=pinned.tp,
-            pp=pinned.pp,
-            ep=pinned.ep,
+            **{item.name: getattr(pinned, item.name) for item in fields(pinned)}  # the same names, on purpose
         )
         return (degrees,) if degrees.world_size == num_gpus else ()
     if num_gpus == 1:
@@ -165,5 +184,6 @@ def smallest_configs(job: Job, cluster: Cluster, arch: ModelArch) -> Sequence[Ru
         if job.train.global_batch_size % parallel.data_parallel == 0:
             sizes = micro_batch_sizes(job, job.train.global_batch_size // parallel.data_parallel)
             if sizes:
-                result.append(_config(job, cluster, parallel, recomputes(job, arch)[-1], losses(job)[-1], sizes[-1]))
+                config = _config(job, cluster, parallel, recomputes(job, arch)[-1], losses(job)[-1], sizes[-1])
+                result.append(list(_placed(job, (config,)))[-1][0])
     return result

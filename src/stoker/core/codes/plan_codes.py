@@ -104,4 +104,18 @@ CODES: tuple[Code, ...] = (
         N_("The folder of -o does not exist, is read-only or is full."),
         N_("Choose a folder that exists and has room."),
     ),
+    Code(
+        "ST330",
+        N_("the host is too small for the tiers"),
+        N_(
+            "Memory tiers move training state to the machine's DRAM and flash; what they would hold does not fit there."
+        ),
+        N_("Name flash under hardware.nvme, raise the cap hardware.dram_gb, or use more GPUs."),
+    ),
+    Code(
+        "ST331",
+        N_("the model cannot be cut like this"),
+        N_("Tensor parallel divides heads and stays within fast links, pipelines divide layers, experts divide by ep."),
+        N_("Pin degrees that divide what they cut, or remove run.parallel."),
+    ),
 )

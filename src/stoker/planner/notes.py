@@ -1,0 +1,38 @@
+"""Notes of a plan on what was pinned: what only a plan can do, what stays unused, and whether one GPU would do."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stoker.core.human import format_duration
+from stoker.core.i18n import _
+from stoker.core.job import Job
+from stoker.core.plan import Candidate
+from stoker.planner.evaluate import Evaluator
+from stoker.planner.rank import is_sure
+
+
+def planned_note(candidates: Sequence[Candidate]) -> str:
+    """That `stoker run` cannot run the candidates that were pinned, once for all of them."""
+    return next((f"{c.run_config.label}: {c.planned_only}" for c in candidates if c.planned_only), "")
+
+
+def flash_note(job: Job) -> str:
+    """That flash is named but not used."""
+    if job.hardware.nvme is None or job.run.placement == "tiers":
+        return ""
+    return _("hardware.nvme is used with run.placement: tiers only; here all state lies in the GPU")
+
+
+def single_note(evaluator: Evaluator, candidates: Sequence[Candidate], pick: Candidate | None) -> str:
+    """Where only several GPUs were asked for: what one of the pick would take, if the job fits it."""
+    if pick is None or pick.cluster.num_gpus == 1 or any(c.cluster.num_gpus == 1 for c in candidates):
+        return ""
+    job = evaluator.job
+    hardware = replace(job.hardware, num_gpus=1, nodes=1)
+    alone = evaluator.variant("one GPU", replace(job, hardware=hardware, run=replace(job.run, parallel="auto")))
+    found = alone.candidate(replace(pick.cluster, num_gpus=1, nodes=1))
+    if found is None or not is_sure(found):
+        return ""
+    return _("one {gpu} would do too: {time} with {config}").format(
+        gpu=found.cluster.device.name, time=format_duration(found.time.total_s), config=found.run_config.label
+    )
