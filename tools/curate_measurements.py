@@ -16,6 +16,7 @@ from stoker.catalogue.efficiency import load_efficiency
 from stoker.catalogue.measurements import as_columns
 from stoker.core.measurement import Measurement
 from stoker.validation.notes import read_image_size, read_lengths, read_rounds
+from stoker.validation.physics import impossible
 from stoker.validation.predict import reading_of
 from stoker.validation.score import library_version
 from stoker.validation.table import read_table
@@ -40,7 +41,11 @@ def main() -> None:
         if found is None or found.quality not in ("measured", "user-report"):
             continue
         trial = build_trial(found, efficiency)
-        if isinstance(trial, Trial) and found.metric in ("peak_mem_gb", "step_time_s", "oom", *RATES):
+        if (
+            isinstance(trial, Trial)
+            and not impossible(trial)
+            and found.metric in ("peak_mem_gb", "step_time_s", "oom", *RATES)
+        ):
             device = trial.scenario.cluster.device.name
             groups[found.source, device, found.method, found.metric, trial.scenario.config.recompute].append(
                 (found, trial)
