@@ -39,7 +39,8 @@ class Stack:
     beside rotated queries and keys. `foreach_step`: AdamW over all tensors at once, with
     a transient as large as one moment. `expert_adapters`: sets of adapters that every expert has too (0: none).
     `wide_activations`: everything that backward needs is kept in fp32 (early mixed precision, GELU step by step).
-    `accumulates_unsharded`: FSDP1 without synchronisation between the micro-batches of a step.
+    `accumulates_unsharded`: FSDP1 without synchronisation between the micro-batches of a step. `is_guess`: nobody
+    described the program, so intervals are wider.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Stack:
     expert_adapters: int = 0
     wide_activations: bool = False
     accumulates_unsharded: bool = False
+    is_guess: bool = False
     origin: str = ""
     date: str = ""
 

@@ -26,6 +26,7 @@ def memory_interval(scenario: Scenario, terms: Mapping[str, int], outside: Frame
     coming = terms["activations"] + terms["logits"] + terms["temp_buffers"]
     slack = terms["fragmentation"]
     uneven = spread["spread_uneven"] * log(unevenness(scenario)) * coming
+    guess = spread["spread_unknown"] * coming if scenario.stack.is_guess else 0.0
     context = 0.0 if outside.source is Source.MEASURED else spread["spread_context"] * terms["framework"]
     half = _Z90 * sqrt(
         (spread["spread_held"] * held) ** 2
@@ -33,6 +34,7 @@ def memory_interval(scenario: Scenario, terms: Mapping[str, int], outside: Frame
         + (spread["spread_comm"] * terms["comm_buffers"]) ** 2
         + (spread["spread_slack"] * slack) ** 2
         + uneven**2
+        + guess**2
         + context**2
     )
     return max(expected - half, 0.6 * expected), expected + half

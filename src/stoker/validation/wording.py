@@ -107,6 +107,11 @@ def read_products(measurement: Measurement) -> str:
     return "tf32" if "tf32" in words else ""
 
 
+def reads_native_attention(measurement: Measurement) -> bool:
+    """Whether the table names a fused attention of the GPU's own generation: FlashAttention 3 or 4, cuDNN."""
+    return bool(re.search(r"flash_?attn?(ention)?[_ -]?[34]|fa[34]\b|cudnn|te/", measurement.attention.casefold()))
+
+
 def read_optimizer(measurement: Measurement, method: Method) -> tuple[str, ...]:
     """Optimizers that the column may mean, best first; nothing said: AdamW."""
     words = measurement.optimizer.casefold()
@@ -117,6 +122,19 @@ def read_optimizer(measurement: Measurement, method: Method) -> tuple[str, ...]:
         if name in words and not (name == "lion" and "adam" in words):
             return (name, "sgd") if name == "sgd" else (name, "adamw")
     return ("adamw",)
+
+
+_LOSSES: Final = (
+    (r"\bliger\b(?!=none|=false)", "liger"),
+    (r"cut[- ]cross[- ]entropy|\bcce\b", "cce"),
+    (r"no full logits|fused chunked lm_head|chunked (?:cross[- ]entropy|loss|lm_head)", "chunked"),
+)
+
+
+def read_loss(measurement: Measurement, stack: Stack) -> str:
+    """The loss kernel that the row names, else the stack's own."""
+    words = f"{measurement.method} {measurement.precision} {measurement.note}".casefold()
+    return next((name for pattern, name in _LOSSES if re.search(pattern, words)), stack.loss)
 
 
 def read_attention(measurement: Measurement, stack: Stack) -> str:
