@@ -39,7 +39,8 @@ def table(records: Path = RECORDS) -> str:
         Column("reserved measured", "right"),
         Column("result"),
     ]
-    rows = [_row(file.stem, json.loads(file.read_text(encoding="utf-8"))) for file in sorted(records.glob("*.json"))]
+    found = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(records.glob("*.json"))}
+    rows = [_row(name, record) for name, record in found.items() if "hardware" in record]  # runs; peers have none
     return markdown_table(columns, rows)
 
 
