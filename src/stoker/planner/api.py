@@ -63,14 +63,14 @@ def make_plan(
     if snapshot is not None and here is None:
         _check_names(snapshot, job)
     found, rejected, nearest = _evaluate(evaluator, wanted, here, None if here else snapshot, today)
+    lost = None if any(c.fits for c in found) else nearest
     ranked = rank(job, found)
     kept = [c for c in ranked if c.fits and reject_after(job, c) is None]
     pick = next((c for c in kept if is_sure(c)), kept[0] if kept else None)
     runner_up = _runner_up(kept, pick)
     explained = with_reasons(job, ranked, pick)
     picked = next((c for c in explained if pick is not None and c.rank == pick.rank), None)
-    scaling = scaling_note(explained, picked)
-    lost = nearest if nearest is not None and not any(c.fits for c in found) else None
+    lost = None if any(c.fits for c in found) else nearest
     usd_krw = snapshot.usd_krw if snapshot is not None else None
     ledger = evaluator.scenario(explained[0].cluster, explained[0].run_config).ledger if explained else None
     return Plan(
@@ -85,28 +85,29 @@ def make_plan(
         runner_up=runner_up.rank if runner_up else None,
         summary=summarise(job, picked, explained, usd_krw),
         smaller_gpu=smaller_gpu(evaluator, picked, wanted),
-        notes=tuple(
-            note
-            for note in (
-                *notes,
-                *model.notes,
-                scaling or single_note(evaluator, explained, picked),
-                *_own_notes(job, explained, picked),
-            )
-            if note
-        ),
+        notes=tuple(note for note in (*notes, *model.notes, *_own_notes(evaluator, explained, picked)) if note),
         offers_date=snapshot.date if snapshot is not None and here is None else None,
         offers_age_days=_age_days(snapshot.date, today) if snapshot is not None and here is None else None,
         usd_krw=usd_krw,
         model_family=arch.family,
-        levers=find_levers(evaluator, lost) if lost is not None else (),
-        levers_for=f"{lost.cluster.label} {lost.run_config.label}" if lost is not None else "",
+        levers=find_levers(evaluator, lost) if lost else (),
+        levers_for=f"{lost.cluster.label} {lost.run_config.label}" if lost else "",
         usd_krw_date=snapshot.usd_krw_date if snapshot is not None else None,
     )
 
 
-def _own_notes(job: Job, explained: Sequence[Candidate], picked: Candidate | None) -> tuple[str | None, ...]:
-    return order_note(job, explained), stale_note(picked), package_note(job), planned_note(explained), flash_note(job)
+def _own_notes(
+    evaluator: Evaluator, explained: Sequence[Candidate], picked: Candidate | None
+) -> tuple[str | None, ...]:
+    job = evaluator.job
+    return (
+        scaling_note(explained, picked) or single_note(evaluator, explained, picked),
+        order_note(job, explained),
+        stale_note(picked),
+        package_note(job),
+        planned_note(explained),
+        flash_note(job),
+    )
 
 
 def _check_names(snapshot: OffersSnapshot, job: Job) -> None:
