@@ -69,7 +69,7 @@ def reason_of(source: str, **columns: Any) -> str:
         ("Megatron-Bridge perf summary", "full (pretrain)", "BF16", "bf16"),
         ("RoundPipe / aiDAPTIV", "full", "bf16/fp32 master", "bf16"),
         (HF, "full", "bfloat16", "bf16_amp"),
-        (HF, "lora", "", "bf16_pure"),
+        (HF, "lora", "", "bf16_amp"),  # TrainingArguments(bf16=True) autocasts over weights loaded in bf16
         (HF, "full", "float32", "fp32"),
     ],
 )
@@ -143,10 +143,13 @@ def test_a_megatron_recipe() -> None:
     assert trial.scenario.config.gradient_accumulation_steps == 4096 // 64
 
 
-def test_a_pipeline_of_torchtitan_runs_single_samples() -> None:
-    """Table 5: local batch 32 on 8 x 8 x 8 ranks is 32 micro-batches of one sample, not one of 32."""
+@pytest.mark.parametrize("source", ["torchtitan", HF])
+def test_a_pipeline_cuts_the_local_batch(source: str) -> None:
+    """Table 5: local batch 32 on 8 x 8 x 8 ranks is 32 micro-batches of one sample, not one of 32; a stranger's row of
+    fewer micro-batches than stages can mean nothing else.
+    """
     trial = trial_of(
-        "torchtitan",
+        source,
         model="Llama 3.1 405B",
         precision="bf16",
         gpu="H100-96GB-HBM2e",

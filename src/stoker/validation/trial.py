@@ -244,12 +244,15 @@ def _batch(measurement: Measurement, stack: Stack, strategy: Strategy, assumed: 
         return _IMAGES_A_BATCH, rounds or 1
     if micro is None:
         raise Gap("the micro-batch size is not stated")
-    if strategy.parallel.pp > 1 and stack.pipeline_micro_batch and strategy.parallel.kind == "auto":
-        smaller = min(stack.pipeline_micro_batch, micro)
-        return smaller, max(micro // smaller, 1)
     if whole is not None and whole >= micro * ranks:
-        return micro, max(round(whole / (micro * ranks)), 1)
-    return micro, rounds or 1
+        rounds = max(round(whole / (micro * ranks)), 1)
+    rounds = rounds or 1
+    stages = strategy.parallel.pp if strategy.parallel.kind == "auto" else 1
+    if stages > 1 and (stack.pipeline_micro_batch or rounds < stages):
+        # fewer micro-batches than stages: the table prints the local batch, which the pipeline cuts
+        smaller = min(stack.pipeline_micro_batch or 1, micro)
+        return smaller, max(micro // smaller, 1) * rounds
+    return micro, rounds
 
 
 def _lengths(measurement: Measurement, stack: Stack, model: PublishedModel, method: MethodWords) -> LengthDistribution:
