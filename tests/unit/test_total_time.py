@@ -1,4 +1,4 @@
-"""The whole run by lines: each stage of issue 3's list is one, and spot pays for the restarts that are to be expected."""
+"""The whole run by lines: each stage of issue 3's list is one, and spot pays for expected restarts."""
 
 from dataclasses import replace
 

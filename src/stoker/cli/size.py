@@ -56,37 +56,24 @@ def size(
 ) -> None:
     from stoker.estimators.kv_cache import CACHE_BYTES, WEIGHT_FORMS, cache_bytes_per_token, serve, weight_bytes
 
-    form = cast("WeightForm", _one_of(weights, WEIGHT_FORMS, "--weights"))
     element = CACHE_BYTES[cast("CacheForm", _one_of(kv_dtype, tuple(CACHE_BYTES), "--kv-dtype"))]
     arch = _arch(model)
     tokens = context or arch.max_position_embeddings or 2048
     device, visible = _device(gpu, visible_gib)
+    form = cast("WeightForm", _one_of(weights, WEIGHT_FORMS, "--weights"))
     held = weight_bytes(arch, form) if weights_gib is None else weights_gib * GIB
     budget = None if visible is None else visible * share - held - overhead_gib * GIB
-    answers = [
-        serve(
-            arch,
-            tokens,
-            sequences=sequences,
-            element_bytes=element,
-            budget_bytes=budget if budget is not None else 0.0,
-            windowed=windowed,
-        )
-        for windowed in ((True, False) if has_windows(arch) else (False,))
-    ]
+    engines = (True, False) if has_windows(arch) else (False,)
+    shared: dict[str, Any] = {"sequences": sequences, "element_bytes": element, "budget_bytes": budget or 0.0}
+    answers = [serve(arch, tokens, windowed=windowed, **shared) for windowed in engines]
     facts = {
-        "model": arch.name,
-        "num_params": arch.num_params,
-        "context": tokens,
-        "sequences": sequences,
+        **_model_facts(arch, tokens, sequences, cache_bytes_per_token(arch, element)),
         "weights_bytes": round(held),
         "weights_source": "analytic" if weights_gib is None else "given",
-        "cache_bytes_per_token": cache_bytes_per_token(arch, element),
         "gpu": device.name if device else None,
         "visible_bytes": visible,
         "share_frac": share,
         "overhead_bytes": round(overhead_gib * GIB),
-        "overhead_source": "assumed",
         "budget_bytes": None if budget is None else round(budget),
     }
     if as_json:
@@ -95,6 +82,17 @@ def size(
         print_answer(_text(facts, answers, budget))
     if budget is not None and not answers[-1].fits:
         raise typer.Exit(EXIT_DOES_NOT_FIT)
+
+
+def _model_facts(arch: "ModelArch", tokens: int, sequences: int, bytes_per_token: float) -> dict[str, Any]:
+    return {
+        "model": arch.name,
+        "num_params": arch.num_params,
+        "context": tokens,
+        "sequences": sequences,
+        "cache_bytes_per_token": bytes_per_token,
+        "overhead_source": "assumed",
+    }
 
 
 def _one_of(value: str, known: tuple[str, ...], flag: str) -> str:
