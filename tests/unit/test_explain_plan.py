@@ -203,7 +203,8 @@ def test_the_text_shows_formula_inputs_and_sources(language: str) -> None:
         text = explanation_text(found)
     finally:
         set_language("en")
-    assert "N_t (m + o) / shards" in text and "8,030,261,248" in text and "MFU" in text and "train.optimizer" in text
+    assert "N_t (m + o) / shards" in text and "8,030,261,248" in text and "MFU" in text
+    assert len(found.levers) == 3 and [key for lever in found.levers for key in lever.change if key not in text] == []
 
 
 def test_an_image_model_is_explained_too() -> None:
