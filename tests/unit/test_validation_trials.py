@@ -69,7 +69,7 @@ def reason_of(source: str, **columns: Any) -> str:
         ("Megatron-Bridge perf summary", "full (pretrain)", "BF16", "bf16"),
         ("RoundPipe / aiDAPTIV", "full", "bf16/fp32 master", "bf16"),
         (HF, "full", "bfloat16", "bf16_amp"),
-        (HF, "lora", "", "bf16_amp"),  # TrainingArguments(bf16=True) autocasts over weights loaded in bf16
+        (HF, "lora", "bf16-mixed", "bf16_amp"),
         (HF, "full", "float32", "fp32"),
     ],
 )
