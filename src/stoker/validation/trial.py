@@ -20,7 +20,7 @@ from stoker.core.job import DataSpec, Job, Method, Task, TrainSpec, TuneSpec
 from stoker.core.ledger import Ledger, ModelArch
 from stoker.core.measurement import Measurement
 from stoker.core.profile import LengthDistribution, lengths_constant
-from stoker.core.run_config import RunConfig, TierShares
+from stoker.core.run_config import Parallel, RunConfig, TierShares
 from stoker.core.stack import Stack
 from stoker.estimators.ledger_sums import LedgerSums, sum_ledger
 from stoker.estimators.memory import estimate_memory
@@ -219,7 +219,7 @@ def _config(
         "precision": first_built("precision", read_precision(measurement, stack, method.method), PRECISIONS),
         "recompute": first_built("recompute", recompute, RECOMPUTES),
         "placement": "tiers" if offloaded else "hbm",
-        "tiers": TierShares(nvme=1.0 if strategy.nvme else 0.0) if offloaded else None,
+        "tiers": _shares(parallel, nvme=strategy.nvme) if offloaded else None,
         "loss": read_loss(measurement, stack),
         "attention": attention,
         "packing": "none",
@@ -227,6 +227,12 @@ def _config(
         "workers": _WORKERS,
     }
     return RunConfig(**config), assumed
+
+
+def _shares(parallel: Parallel, *, nvme: bool) -> TierShares:
+    """What offloading programs move: state and gradients, and the weights too where they are sharded (ZeRO-3, FSDP)."""
+    sharded = parallel.zero_stage == 3 and parallel.shard_ranks > 1
+    return TierShares(gradients=1.0, weights=1.0 if sharded else 0.0, nvme=1.0 if nvme else 0.0, update="cpu")
 
 
 def _batch(measurement: Measurement, stack: Stack, strategy: Strategy, assumed: list[str]) -> tuple[int, int]:
