@@ -20,6 +20,7 @@ from tiny_models import (
     ledger_weight_bytes,
     param_bytes,
     saved_bytes_of,
+    saved_while_alive,
 )
 
 from stoker.core.errors import EnvironmentProblem, ModelError
@@ -245,3 +246,28 @@ def test_compile_changes_no_output_and_no_name() -> None:
         actual = compiled(rows).detach()
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
     assert list(compiled.state_dict()) == before
+
+
+@pytest.mark.parametrize("number_format", ["fp32", "bf16", "bf16_amp"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_what_dora_keeps_of_its_blocks(number_format: str, dropout: float) -> None:
+    """Every storage by itself, but the weight norm's own (an identity and thin factors), which are dropped at once."""
+    technique = precision(number_format)
+    kept: dict[str, int] = {}
+    model, arch = MODELS["llama"]()
+    job = a_job(arch, method="dora", rank=4, dropout=dropout)
+    model = adapter("dora").attach(model, job.tune)
+    technique.convert(model)
+    model.train()
+    batch = a_batch(model, tokens=TOKENS)
+    masks = 3 if dropout else 0  # a CPU keeps them at the width of what they drop, 4 bytes instead of 1
+    for name in ("none", "full"):
+        recompute(name).attach(model)
+        kept[name] = saved_while_alive(model, batch, technique)
+    ledger = apply_passes(arch, job, a_config(precision=number_format))
+    full = apply_passes(arch, job, a_config(precision=number_format, recompute="full"))
+    declared = ledger_saved_bytes(ledger, samples=2, tokens=TOKENS)
+    (block,) = (group for group in ledger.groups if group.kind == "block")
+    declared += masks * sum(t.elements for t in block.saved if t.role == "mask") * block.repeats * 2 * TOKENS
+    declared -= ledger_saved_bytes(full, samples=2, tokens=TOKENS)
+    assert kept["none"] - kept["full"] == pytest.approx(declared, rel=0.05)

@@ -155,8 +155,33 @@ def ledger_saved_bytes(ledger: Ledger, *, samples: int, tokens: int) -> float:
             total += g.repeats * g.input_elements * ledger.compute_bytes * samples * tokens
             continue
         per_token = sum(t.bytes_per_token(ledger.compute_bytes, tokens) for t in g.saved)
-        total += g.repeats * per_token * samples * tokens
+        fixed = sum(t.fixed_bytes(ledger.compute_bytes) for t in g.saved)
+        total += g.repeats * (per_token * samples * tokens + fixed)
     return total
+
+
+def saved_while_alive(model: torch.nn.Module, batch: dict[str, torch.Tensor], number_format: Any) -> int:
+    """Bytes of storages that a finished forward still holds for backward, parameters apart, weights' copies not."""
+    import weakref
+
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    alive: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    class Held:
+        def __init__(self, tensor: torch.Tensor) -> None:
+            self.tensor = tensor
+
+    def pack(tensor: torch.Tensor) -> Held:
+        held = Held(tensor)
+        alive[id(held)] = held
+        return held
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda held: held.tensor), number_format.autocast("cpu"):
+        output = model(**batch)
+    storages = [held.tensor.untyped_storage() for held in alive.values()]
+    sizes = {s.data_ptr(): s.nbytes() for s in storages if s.data_ptr() not in weights}
+    del output
+    return sum(sizes.values())
 
 
 def saved_bytes_of(model: torch.nn.Module, batch: dict[str, torch.Tensor], number_format: Any) -> int:

@@ -68,7 +68,8 @@ class SavedTensor:
     `elements`: per token, or per token and key position where `per_key` (eager attention scores).
     `bytes_per_element`: None means the compute dtype. `linear`: for role linear_input, which linears need it:
     when all of those are frozen, it is not saved. `only_below_fp32`: a cast copy, which exists only where the
-    compute dtype is narrower than fp32. `per_sample`: counted once a sample, not once a token.
+    compute dtype is narrower than fp32. `per_sample`: counted once a sample, not once a token. `once`: whatever the
+    batch (a copy of a weight): `bytes_per_token` leaves it out, `fixed_bytes` is it.
     """
 
     name: str
@@ -79,14 +80,21 @@ class SavedTensor:
     linears: tuple[str, ...] = ()
     only_below_fp32: bool = False
     per_sample: bool = False
+    once: bool = False
 
     def bytes_per_token(self, compute_bytes: float, key_len: float) -> float:
         """Bytes kept for one token of a sample with `key_len` tokens (so many keys has its row of the scores)."""
-        if self.only_below_fp32 and compute_bytes >= 4.0:
+        if self.once or (self.only_below_fp32 and compute_bytes >= 4.0):
             return 0.0
         width = compute_bytes if self.bytes_per_element is None else self.bytes_per_element
         share = 1.0 / max(key_len, 1.0) if self.per_sample else 1.0
         return self.elements * width * share * (key_len if self.per_key else 1.0)
+
+    def fixed_bytes(self, compute_bytes: float) -> float:
+        """Bytes kept whatever the batch."""
+        if not self.once or (self.only_below_fp32 and compute_bytes >= 4.0):
+            return 0.0
+        return self.elements * (compute_bytes if self.bytes_per_element is None else self.bytes_per_element)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

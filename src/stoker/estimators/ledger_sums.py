@@ -39,7 +39,7 @@ class UnitSums:
     """One module group (a copy of it; `repeats` copies).
 
     `saved_bytes` per token, `saved_bytes_per_key` per token and key position,
-    `saved_bytes_per_sample` once a sample; `input_bytes`: per token, what is kept
+    `saved_bytes_per_sample` once a sample, `saved_bytes_once` once a micro-batch; `input_bytes`: per token, what is kept
     at a recompute boundary. `learning_frac`: share of the matrix parameters that get a weight gradient.
     For memory: `kept_bytes` per token, beside the input at a recompute boundary; `widest_bytes` per token, the widest
     activation, whose gradients come and go; `inner_bytes` per token, what the feed-forward half keeps;
@@ -56,6 +56,7 @@ class UnitSums:
     saved_bytes: float
     saved_bytes_per_key: float
     saved_bytes_per_sample: float
+    saved_bytes_once: float
     input_bytes: float
     matmul_flops: float
     adapter_flops: float
@@ -171,6 +172,7 @@ def _sum_unit(group: ModuleGroup, ledger: Ledger) -> UnitSums:
         saved_bytes=saved,
         saved_bytes_per_key=per_key,
         saved_bytes_per_sample=per_sample,
+        saved_bytes_once=sum(tensor.fixed_bytes(ledger.compute_bytes) for tensor in group.saved),
         input_bytes=group.input_elements * ledger.compute_bytes,
         matmul_flops=group.flops_per_token,
         adapter_flops=group.adapter_flops_per_token,

@@ -11,7 +11,7 @@ def saved_bytes(unit: UnitSums, batch: Batch, *, expanded: bool = False) -> floa
     per_token = unit.saved_bytes + unit.saved_bytes_per_key * batch.seq_len
     if expanded:
         per_token += unit.expanded_bytes
-    return batch.tokens * per_token + batch.samples * unit.saved_bytes_per_sample
+    return batch.tokens * per_token + batch.samples * unit.saved_bytes_per_sample + unit.saved_bytes_once
 
 
 def expands_keys(scenario: Scenario) -> bool:

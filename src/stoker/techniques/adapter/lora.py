@@ -57,6 +57,7 @@ class LowRank:
             group,
             trainable_params=0,
             adapter_params=tune.rank * sum(lin.in_features + lin.out_features for lin in targets) + extra,
+            adapter_temp_bytes=self._norm_bytes(targets),
             adapted=tuple(lin.name for lin in targets),
             adapter_shapes=tuple(shape for lin in targets for shape in self._shapes(lin, tune.rank)),
             adapter_flops_per_token=self._flops(targets, tune),
@@ -89,9 +90,32 @@ class LowRank:
             yield SavedTensor(name=f"{name}.input", role="adapter_input", elements=linear.in_features, linears=names)
         yield SavedTensor(name=f"{name}.rank", role="other", elements=tune.rank, bytes_per_element=4.0)
         if self.dora:
+            yield from self._magnitude_keeps(linear, name, tune)
+
+    @staticmethod
+    def _magnitude_keeps(linear: Linear, name: str, tune: TuneSpec) -> Iterator[SavedTensor]:
+        """Both outputs that the magnitude scales; with dropout the frozen product runs again over an fp32 copy."""
+        again = tune.dropout > 0
+        width = float(linear.out_features)
+        yield SavedTensor(
+            name=f"{name}.base_output", role="other", elements=width, bytes_per_element=4.0 if again else None
+        )
+        yield SavedTensor(name=f"{name}.output", role="other", elements=width, bytes_per_element=4.0)
+        if again:
             yield SavedTensor(
-                name=f"{name}.outputs", role="other", elements=2.0 * linear.out_features, bytes_per_element=4.0
+                name=f"{name}.weight_copy",
+                role="other",
+                elements=width * linear.in_features,
+                bytes_per_element=4.0,
+                only_below_fp32=True,
+                once=True,
             )
+
+    def _norm_bytes(self, targets: list[Linear]) -> float:
+        """DoRA's weight norm, fp32: an identity, the factors' product, the weight, the scaled product, their sum."""
+        if not self.dora:
+            return 0.0
+        return 4.0 * max(lin.in_features**2 + 4.0 * lin.in_features * lin.out_features for lin in targets)
 
 
 def nothing_to_adapt(model: str, tune: TuneSpec) -> ModelError:

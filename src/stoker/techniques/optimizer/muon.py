@@ -32,7 +32,7 @@ class Muon:
         return round(sum(t.elements * t.bytes_per_element * (1.0 if t.hidden else 2.0) for t in stepped_tensors(group)))
 
     def step_bytes_per_param(self, weight_bytes: float, master_bytes: float, grad_bytes: float) -> float:
-        """Bytes read and written per hidden parameter beside the products, op by op: 44 in fp32.
+        """Bytes read and written per hidden parameter beside the products, op by op: 48 in fp32.
 
         Moment (3), Nesterov's average (3, written at full width), its bf16 form and norm (1 and 4 x 2 bytes),
         decay and step (4, and 2 bytes).

@@ -8,8 +8,11 @@ The contract tests compare with what autograd keeps for tiny models.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from stoker.core.ledger import ModuleGroup, SavedTensor
+
+_NARROWED: Final = (".dropped", ".rank", ".base_output", ".output", ".weight_copy")
 
 
 def saved_in_fp32(group: ModuleGroup) -> ModuleGroup:
@@ -55,8 +58,8 @@ def _with_adapters(group: ModuleGroup, adapter_bytes: float | None) -> Iterator[
 
 
 def _autocast_form(tensor: SavedTensor) -> SavedTensor:
-    if tensor.role == "other" and tensor.name.startswith("adapter.") and tensor.name.endswith(".rank"):
-        return replace(tensor, bytes_per_element=None)  # the first factor's output, which autocast narrows
+    if tensor.role == "other" and tensor.name.startswith("adapter.") and tensor.name.endswith(_NARROWED):
+        return replace(tensor, bytes_per_element=None)  # outputs of products and copies of weights
     if tensor.role == "norm_input" and tensor.bytes_per_element is None:
         return replace(tensor, bytes_per_element=4.0)
     if tensor.role == "linear_input" and tensor.name.endswith(".normalised"):  # an RMSNorm's, fp32 like its weight
