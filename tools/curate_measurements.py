@@ -126,7 +126,7 @@ def note_of(found: Measurement, trial: Trial) -> str:
     lengths = read_lengths(found)
     if lengths is not None:
         parts.append(found.note[found.note.index("tokens mean") :].split(")")[0] + ")")
-    parts += [word for word in ("Alpaca2k", "alpaca unpadded", "ms-agent") if word in found.note]
+    parts += [word for word in ("Alpaca2k", "alpaca unpadded") if word in found.note]
     rounds, size, version = read_rounds(found), read_image_size(found), library_version(found)
     parts += [f"grad_accum={rounds}"] * (rounds is not None) + [f"img_size={size}"] * (size is not None)
     if trial.scenario.config.capture == "compile":

@@ -205,9 +205,13 @@ def test_a_trainings_steps_follow_from_its_note(note: str, steps: int) -> None:
     assert read_training(row("a", 1.0, 1.0, note=note).measurement, 8).steps == steps  # type: ignore[arg-type]
 
 
-def test_a_training_of_unknown_length_says_so() -> None:
-    with pytest.raises(Gap, match="samples and epochs"):
-        read_training(row("a", 1.0, 1.0, note="end-to-end").measurement, 8)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("note", "reason"),
+    [("end-to-end", "samples and epochs"), ("87543 samples, 1 epoch; ms-agent dataset tuner table", "lengths")],
+)
+def test_a_training_of_unknown_length_says_so(note: str, reason: str) -> None:
+    with pytest.raises(Gap, match=reason):
+        read_training(row("a", 1.0, 1.0, note=note).measurement, 8)  # type: ignore[arg-type]
 
 
 def test_a_step_faster_than_the_peak_allows_is_suspect() -> None:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
+from stoker.catalogue.text_lengths import find_text_lengths
 from stoker.core.measurement import Measurement
+from stoker.validation.notes import read_lengths
 from stoker.validation.wording import Gap
 
 _THOUSANDS: Final = re.compile(r"(\d[\d,.]*)\s*(k?)\s*(?:samples|features|examples|images)", re.IGNORECASE)
@@ -35,12 +37,18 @@ def read_training(measurement: Measurement, samples_per_step: int) -> Training:
     samples, epochs = _samples(measurement.note), _EPOCHS.search(measurement.note)
     if samples is None or epochs is None:
         raise Gap("seconds_total: samples and epochs are not stated, so steps do not explain it")
+    if "dataset" in measurement.note.casefold() and not _lengths_are_known(measurement):
+        raise Gap("seconds_total: the lengths of its data set are not stated")
     passes = float(epochs[1] or epochs[2])
     evaluates = "validation" in measurement.note.casefold() or "eval" in measurement.note.casefold()
     held_out = _EVALUATED_FRAC * samples if evaluates else 0.0
     return Training(
         steps=ceil((samples - held_out) * passes / samples_per_step), evaluated_samples=_EVALUATIONS * held_out
     )
+
+
+def _lengths_are_known(measurement: Measurement) -> bool:
+    return read_lengths(measurement) is not None or find_text_lengths(measurement.note) is not None
 
 
 def _samples(note: str) -> float | None:
