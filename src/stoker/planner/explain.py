@@ -75,6 +75,8 @@ def _bottleneck(candidate: Candidate) -> str:
         "optimizer": _("the optimizer takes {share:.0f} % of a step"),
         "exposed_comm": _("communication takes {share:.0f} % of a step"),
         "host_overhead": _("launching kernels takes {share:.0f} % of a step, so a faster GPU would not help"),
+        "exposed_transfer": _("moving state between memory tiers takes {share:.0f} % of a step"),
+        "bubble": _("the pipeline idles {share:.0f} % of a step"),
         "data_wait": _("waiting for data takes {share:.0f} % of a step"),
     }
     if candidate.cluster.device.kind == "cpu" and largest == "compute":
