@@ -14,6 +14,7 @@ from pathlib import Path
 
 from stoker.catalogue.efficiency import load_efficiency
 from stoker.catalogue.measurements import as_columns
+from stoker.catalogue.tables import read_rows
 from stoker.core.measurement import Measurement
 from stoker.validation.notes import read_image_size, read_lengths, read_rounds
 from stoker.validation.physics import impossible
@@ -28,7 +29,7 @@ TABLE = TOOLS.parent.parent / "shared" / "data" / "validation" / "measured.csv"
 KEPT = TOOLS / "measurements_kept.csv"
 BY_HAND = TOOLS / "measurements_by_hand.csv"
 A_GROUP = 4  # rows of one source, GPU, method and quantity
-STACK_WORDS = (".yaml", "TF1", "gemma", "tiny-llama", "electra", "resnet", "efficientnet")  # of stacks.csv
+STACK_WORDS = sorted({word for row in read_rows("stacks.csv") for word in row["words"].split(";") if word})
 
 
 def main() -> None:
@@ -118,7 +119,7 @@ def note_of(found: Measurement, trial: Trial) -> str:
     """What predictions need of the note, in a fixed form."""
     parts: list[str] = []
     text = f"{found.model} {found.note}"
-    parts += [word for word in STACK_WORDS if word.casefold() in text.casefold()]
+    parts += [word for word in STACK_WORDS if word.casefold() in text.casefold()]  # by which a stack is told
     if trial.method != "full":
         parts.append(f"r={trial.tune.rank}")
         targets = trial.tune.targets
