@@ -12,6 +12,7 @@ of it from the common optimum, and what is left out is then predicted by the who
 """
 
 import argparse
+import csv
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,20 +21,23 @@ from pathlib import Path
 
 import numpy as np
 from fit_facts import OWN, Fact, all_facts
+from fit_write import write
 from fitting import Fit, Parameter, Problem, fit_least_squares, refit_without
 
 from stoker.catalogue.efficiency import load_efficiency
-from stoker.catalogue.stacks import unknown_stack
 from stoker.core.efficiency import Efficiency
 from stoker.estimators.step_time import estimate_step
 
-DATA = Path(__file__).resolve().parents[1] / "src" / "stoker" / "catalogue" / "data"
+PRIORS = Path(__file__).with_name("fit_priors.csv")
 SIGMA = 0.12  # of a row's logarithm: what the model is not asked to explain
 STACK_SIGMA = 0.25  # of programs around the common factor
 CONSTANTS = {  # name: sigma of the logarithm
     "traffic_forward": 0.3,
     "traffic_backward": 0.3,
     "traffic_loose": 0.4,
+    "dispatch": 0.3,
+    "dispatch_fused": 0.3,
+    "old_attention": 0.2,
     "map_frac": 0.3,
     "score_frac": 0.3,
     "half_span": 0.5,
@@ -46,6 +50,19 @@ CONSTANTS = {  # name: sigma of the logarithm
 SHARES = {"matmul_frac": 0.12, "attention_frac": 0.35}
 CEILING = {"matmul_frac": 0.95, "attention_frac": 0.85}
 COMMON = {"wave_outputs": 0.5, "host_s_per_kernel": 0.3}  # one factor for all families
+
+
+def with_priors(efficiency: Efficiency) -> Efficiency:
+    """`efficiency` with the values of fit_priors.csv, where every fit starts: what ships is the last fit's."""
+    with PRIORS.open(encoding="utf-8", newline="") as file:
+        priors = {row["name"]: float(row["prior"]) for row in csv.DictReader(file)}
+    fields = (*SHARES, *COMMON)
+    speeds = tuple(
+        replace(row, **{f: priors[key] for f in fields if (key := f"{row.family}/{row.dtype}/{f}") in priors})
+        for row in efficiency.speeds
+    )
+    constants = {name: priors.get(name, value) for name, value in efficiency.constants.items()}
+    return replace(efficiency, speeds=speeds, constants=constants)
 
 
 def parameters_of(facts: Sequence[Fact], efficiency: Efficiency) -> list[Parameter]:
@@ -62,7 +79,8 @@ def parameters_of(facts: Sequence[Fact], efficiency: Efficiency) -> list[Paramet
             found.append(Parameter(f"{row.family}/{row.dtype}/{name}", getattr(row, name), sigma, CEILING[name]))
     found += [Parameter(name, efficiency.constants[name], sigma, None) for name, sigma in CONSTANTS.items()]
     found += [Parameter(f"*/{name}", 1.0, sigma, None) for name, sigma in COMMON.items()]
-    found.append(Parameter("stack/*", unknown_stack().time_factor, 0.1, None))
+    found.append(Parameter("own/host", 1.0, 0.4, None))  # that machine's processor, and nobody else's
+    found.append(Parameter("stack/*", 1.0, 0.07, None))
     stacks = sorted({fact.stack for fact in facts if fact.source != OWN})
     found += [Parameter(f"stack/{name}", 1.0, STACK_SIGMA, None) for name in stacks]
     return found
@@ -73,7 +91,8 @@ def with_values(efficiency: Efficiency, values: dict[str, float]) -> Efficiency:
     speeds = []
     for row in efficiency.speeds:
         change = {name: values[key] for name in SHARES if (key := f"{row.family}/{row.dtype}/{name}") in values}
-        change |= {name: getattr(row, name) * values.get(f"*/{name}", 1.0) for name in COMMON}
+        if row.family != "cpu":
+            change |= {name: getattr(row, name) * values.get(f"*/{name}", 1.0) for name in COMMON}
         speeds.append(replace(row, **change))
     constants = {**efficiency.constants, **{name: values[name] for name in CONSTANTS if name in values}}
     return replace(efficiency, speeds=tuple(speeds), constants=constants)
@@ -84,11 +103,13 @@ def log_ratios(
 ) -> np.ndarray:
     """log(predicted / measured) of each fact; `known`: with its program's own factor."""
     fitted = with_values(efficiency, values)
+    own = with_values(efficiency, {**values, "*/host_s_per_kernel": values["*/host_s_per_kernel"] * values["own/host"]})
     out = np.empty(len(facts))
     for index, fact in enumerate(facts):
         factor = values["stack/*"] * (values.get(f"stack/{fact.stack}", 1.0) if known else 1.0)
         factor = 1.0 if fact.source == OWN else factor  # ours is what the formulas describe
-        step = estimate_step(replace(fact.scenario, efficiency=fitted)).step_s
+        scenario = fact.scenario if known or fact.blind is None else fact.blind
+        step = estimate_step(replace(scenario, efficiency=own if fact.source == OWN else fitted)).step_s
         out[index] = log(step * factor / fact.measured_s)
     return out
 
@@ -109,7 +130,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--worst", type=int, default=0)
     arguments = parser.parse_args()
-    efficiency = replace(load_efficiency(), corrections=())
+    efficiency = with_priors(replace(load_efficiency(), corrections=()))
     facts = all_facts(arguments.rows, efficiency)
     parameters = parameters_of(facts, efficiency)
     problem = Problem(
@@ -132,9 +153,15 @@ def main() -> None:
         print_table(name, facts, errors)
     print_pairs(facts, sections["source left out"], "source left out")
     print_pairs(facts, sections["in the fit"], "in the fit")
+    if arguments.write:
+        write(problem, fit, facts, sections, efficiency)
     order = np.argsort(-np.abs(np.nan_to_num(sections["in the fit"])))
     for index in order[: arguments.worst]:
         print(f"{exp(sections['in the fit'][index]):6.2f} {facts[index].source[:10]} {facts[index].label}")
+    blind = sections["source left out"]
+    for index in np.argsort(-np.abs(np.nan_to_num(blind)))[: arguments.worst]:
+        label = facts[index].blind.config.label if facts[index].blind else ""
+        print(f"blind {exp(blind[index]):6.2f} {facts[index].source[:10]} {facts[index].label} -> {label}")
 
 
 def folds(

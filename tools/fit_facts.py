@@ -21,6 +21,7 @@ from stoker.estimators.ledger_sums import sum_ledger
 from stoker.estimators.scenario import Scenario
 from stoker.estimators.step_time import estimate_step
 from stoker.techniques.passes import apply_passes
+from stoker.validation.physics import impossible
 from stoker.validation.predict import Prediction, predict
 from stoker.validation.run import ratio_of
 from stoker.validation.table import read_table
@@ -46,6 +47,7 @@ class Fact:
     label: str
     family: tuple[str, str]
     key: tuple[object, ...]
+    blind: Scenario | None = None  # the same with the program unknown: the row `*`
 
 
 def all_facts(paths: Iterable[Path], efficiency: Efficiency) -> list[Fact]:
@@ -69,10 +71,13 @@ def _fact(measurement: Measurement, efficiency: Efficiency) -> Fact | None:
     trial = build_trial(measurement, efficiency)
     if isinstance(trial, NotScored):
         return None
+    if impossible(trial):
+        return None
     found = predict(trial)
     if not isinstance(found, Prediction):
         return None
     scenario = trial.scenario
+    blind = build_trial(measurement, efficiency, unseen={measurement.source})
     seconds = estimate_step(scenario).step_s * scenario.stack.time_factor / ratio_of(measurement, found)
     m = measurement
     return Fact(
@@ -85,6 +90,7 @@ def _fact(measurement: Measurement, efficiency: Efficiency) -> Fact | None:
         label=f"{m.line} {m.model} {m.method} {m.precision} {m.gpu} x{m.num_gpus} {scenario.config.label} s{m.seq_len}",
         family=_family(scenario),
         key=(m.source, m.model, m.method, m.precision, m.global_batch_size, m.seq_len, m.num_gpus),
+        blind=None if isinstance(blind, NotScored) else blind.scenario,
     )
 
 

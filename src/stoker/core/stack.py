@@ -25,7 +25,8 @@ class Stack:
     hold the loader's time (published speeds are of synthetic or cached data). `pads_by_batch`: without packing, a
     micro-batch of random samples is padded to its own longest. `flash_always`: its fused attention also takes models
     for which transformers knows only kernels that write the scores (ALiBi). `fused_dispatch`: on rack-wide NVLink a
-    kernel of its own sends tokens to experts (Megatron's HybridEP).
+    kernel of its own sends tokens to experts (Megatron's HybridEP). `host_frac`: its launches over a usual host's;
+    ours lies between two virtual machines with an H200, at 1.0 and 1.5.
     Memory: `holds_logits`: the model's output object, and with it the logits, lives through backward. `keeps_grads`:
     gradients are zeroed, not dropped, between steps. `expandable_segments`: of torch's allocator.
     `accumulates_fp32`: 16-bit gradients of several micro-batches add up in an fp32 copy. `kbit_keeps_inputs`: copies
@@ -65,6 +66,7 @@ class Stack:
     pads_by_batch: bool = False
     flash_always: bool = False
     fused_dispatch: bool = False
+    host_frac: float = 1.0
     holds_logits: bool = True
     keeps_grads: bool = False
     expandable_segments: bool = False
@@ -95,4 +97,5 @@ OURS = Stack(
     adapter_precision="bf16",
     packing="bucketed",
     waits_for_data=True,
+    host_frac=1.25,
 )

@@ -56,18 +56,19 @@ def micro_batch_time(scenario: Scenario, batch: Batch) -> MicroBatchTime:
     for unit in scenario.sums.units:
         once = costs.forward_s(unit)
         forward += unit.repeats * once
-        kernels += unit.repeats * unit.num_kernels
+        launched = unit.repeats * costs.launches(unit)
+        kernels += launched
         if not unit.in_backward:
             continue
-        below += unit.repeats * unit.num_kernels
+        below += launched
         backward += unit.repeats * costs.backward_s(unit)
         if unit.recomputed or (unit.kind == "head" and head_again):
             backward += unit.repeats * costs.again_s(unit)
-            again += unit.repeats * unit.num_kernels
+            again += launched
     loss_s = _loss_s(scenario, batch, costs.rates.memory)
     left = capture(scenario.config.capture).kernel_frac
     kernels, below, again = kernels * left, below * left, again * left
-    host, fixed = costs.rates.shares.host_s_per_kernel, constants["host_s_per_micro_batch"]
+    host, fixed = costs.rates.shares.host_s_per_kernel * scenario.stack.host_frac, constants["host_s_per_micro_batch"]
     hooks = 0.0
     if scenario.config.parallel.dp_shard > 1:
         hooks = constants["host_s_per_sharded_unit"] * sum(u.repeats for u in scenario.sums.units if u.kind == "block")

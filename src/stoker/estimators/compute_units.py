@@ -25,6 +25,7 @@ class UnitCosts:
     batch: Batch
     element_bytes: float
     fused: float
+    stack_fused: float
     forward: float
     backward: float
     loose: float
@@ -32,6 +33,7 @@ class UnitCosts:
     score_frac: float
     dequantise_frac: float
     half_span: float
+    kernel_frac: float
     casts: bool
     scores: bool
 
@@ -55,6 +57,7 @@ class UnitCosts:
             batch=batch,
             element_bytes=ledger.compute_bytes,
             fused=fused,
+            stack_fused=scenario.stack.traffic_frac,
             forward=constants["traffic_forward"] * fused,
             backward=constants["traffic_backward"] * fused,
             loose=constants["traffic_loose"],
@@ -62,6 +65,7 @@ class UnitCosts:
             score_frac=constants["score_frac"],
             dequantise_frac=constants["dequantise_frac"],
             half_span=constants["half_span"] if device.kind != "cpu" else 0.0,
+            kernel_frac=_kernel_frac(scenario),
             casts=scenario.products in _NARROW,
             scores=scenario.config.attention == "eager" or not scenario.stack.flash_always,
         )
@@ -95,6 +99,14 @@ class UnitCosts:
             + self._dequantise_s(unit)
             + self.elementwise_s(unit)
         )
+
+    def launches(self, unit: UnitSums) -> float:
+        """Of one forward; a narrow format casts weight and input of each matrix, of each expert by itself.
+
+        A program that fuses element-wise work launches as much less as it moves less.
+        """
+        narrow = self.casts and unit.kind == "block"
+        return self.stack_fused * (unit.num_kernels + (2.0 * unit.products.copies if narrow else 0.0))
 
     def elementwise_s(self, unit: UnitSums) -> float:
         """Everything but products and attention, forward: bytes of what is kept, and casts of weights."""
@@ -158,17 +170,26 @@ class UnitCosts:
         if self._keeps_scores(unit):
             whole = 2.0 if unit.attention.causal else 1.0
             return flops * whole / (rates.matmul * self.score_frac)
-        return flops * (1.0 + self.half_span / self.batch.seq_len) / rates.attention
+        return flops * (1.0 + self.half_span / self.batch.seq_len) / (rates.attention * self.kernel_frac)
 
     def _adapters_s(self, unit: UnitSums, times: float) -> float:
         """Thin products and the passes over inputs and outputs around them: three reads or writes of each."""
         if unit.adapter_flops <= 0.0:
             return 0.0
         flops_s = unit.adapter_flops * self.batch.tokens * times / (_THIN_FRAC * self.rates.matmul)
-        moved = 3.0 * unit.adapter_elements * self.element_bytes * self.batch.tokens * times
+        moved = 3.0 * self.fused * unit.adapter_elements * self.element_bytes * self.batch.tokens * times
         return max(flops_s, moved / self.rates.memory)
 
     def _dequantise_s(self, unit: UnitSums) -> float:
         """Packed weights read and their 16-bit copy written, by a kernel that reaches a share of the bandwidth."""
         moved = unit.quantised_bytes + unit.dequantised_bytes
         return moved / (self.dequantise_frac * self.rates.memory)
+
+
+def _kernel_frac(scenario: Scenario) -> float:
+    """Share of a native kernel's rate: FlashAttention 2 issues Ampere's instructions, one or two generations old."""
+    capability = scenario.cluster.device.compute_capability
+    if scenario.native_attention or capability is None:
+        return 1.0
+    generations = {9: 1, 10: 2}.get(capability[0], 0)
+    return float(scenario.efficiency.constants["old_attention"] ** generations)

@@ -32,7 +32,8 @@ class Scenario:
     """Inputs of every estimate. `lengths` are already cut at the job's seq_len; `sums` are the ledger's.
 
     `products`: format of matrix products that a table states and no precision of ours has (tf32; fp8 or fp4 inside
-    blocks); "": the ledger's.
+    blocks); "": the ledger's. `native_attention`: fused kernels written for the device's own generation
+    (FlashAttention 3, cuDNN), where FlashAttention 2 is written for Ampere's instructions.
     """
 
     task: Task
@@ -46,6 +47,7 @@ class Scenario:
     correction: Correction | None = None
     stack: Stack = OURS
     products: str = ""
+    native_attention: bool = False
 
     @property
     def is_image(self) -> bool:
