@@ -9,6 +9,7 @@ from math import log, sqrt
 
 from stoker.core.efficiency import FrameworkBytes
 from stoker.core.estimate import Source
+from stoker.core.units import MIB
 from stoker.estimators.memory_reserved import unevenness
 from stoker.estimators.scenario import Scenario
 
@@ -35,6 +36,7 @@ def memory_interval(scenario: Scenario, terms: Mapping[str, int], outside: Frame
         + (spread["spread_slack"] * slack) ** 2
         + uneven**2
         + guess**2
+        + (spread["spread_fixed_mib"] * MIB) ** 2
         + context**2
     )
     return max(expected - half, 0.6 * expected), expected + half
