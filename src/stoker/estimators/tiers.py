@@ -1,4 +1,4 @@
-"""Replay of a tier schedule: bytes in GPU memory, DRAM and NVMe, and seconds that no compute hides (docs/math.md, section 8).
+"""Replay of a tier schedule: bytes of GPU memory, DRAM and NVMe, and seconds that nothing hides (docs/math.md, 8).
 
 What streams (weights, gradients, activations) hides under forward and backward as far as those last. The update
 follows backward in the open, or, deferred, hides under the next forward. Flash is read and written beside the update,
