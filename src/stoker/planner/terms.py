@@ -238,9 +238,8 @@ def _slack(scenario: Scenario, memory: MemoryEstimate) -> _Inputs:
     allocated = given("allocated", _("the allocated peak, of the fullest phase"), memory.peak_allocated_bytes, "bytes")
     meanings = {
         "slack_held": _("share of what stays"),
-        "slack_dynamic": _("share of activations and temporaries"),
-        "slack_logits": _("share of the logits"),
-        "slack_uneven": _("times that, where lengths vary"),
+        "slack_crossing": _("share of the lower of backward's two high points (loss, block)"),
+        "slack_uneven": _("share of what comes and goes per e-fold of longest over mean length"),
         "slack_cpu": _("share of what comes and goes on a CPU"),
     }
     on_cpu = scenario.cluster.device.kind == "cpu"
