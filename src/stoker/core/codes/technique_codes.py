@@ -62,13 +62,13 @@ CODES: tuple[Code, ...] = (
         N_("Install bitsandbytes, or use train.optimizer: adamw."),
     ),
     Code(
-        "ST583",
+        "ST588",
         N_("torchao missing"),
         N_("run.precision: fp8 multiplies through torchao, which is not installed."),
         N_("Install torchao, or use run.precision: bf16."),
     ),
     Code(
-        "ST583",
+        "ST585",
         N_("loss kernel missing"),
         N_(
             "run.loss: liger and run.loss: cce run kernels of the packages liger-kernel and cut-cross-entropy on a CUDA GPU, through a head that is a plain linear layer."

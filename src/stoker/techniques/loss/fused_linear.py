@@ -47,7 +47,7 @@ class LigerLoss:
     def language_model_loss(
         self, hidden: "torch.Tensor", head: "torch.nn.Module", labels: "torch.Tensor"
     ) -> "torch.Tensor":
-        """Sum of the cross-entropy over labels != -100. Raises EnvironmentProblem ST583 without the package or CUDA."""
+        """Sum of the cross-entropy over labels != -100. Raises EnvironmentProblem ST585 without the package or CUDA."""
         weight, bias = _plain_head(self, head, hidden)
         from liger_kernel.transformers import (  # type: ignore[import-not-found, unused-ignore]
             LigerFusedLinearCrossEntropyLoss,
@@ -84,7 +84,7 @@ class CutLoss:
     def language_model_loss(
         self, hidden: "torch.Tensor", head: "torch.nn.Module", labels: "torch.Tensor"
     ) -> "torch.Tensor":
-        """Sum of the cross-entropy over labels != -100. Raises EnvironmentProblem ST583 without the package or CUDA."""
+        """Sum of the cross-entropy over labels != -100. Raises EnvironmentProblem ST585 without the package or CUDA."""
         weight, bias = _plain_head(self, head, hidden)
         from cut_cross_entropy import linear_cross_entropy  # type: ignore[import-not-found, unused-ignore]
 
@@ -118,7 +118,7 @@ def _plain_head(
     package = technique.needs_package or ""
     if find_spec(package) is None or not hidden.is_cuda or type(head) is not nn.Linear:
         raise EnvironmentProblem(
-            "ST583",
+            "ST585",
             _("run.loss: {name} needs the package {package}, a CUDA GPU and a plain linear head").format(
                 name=technique.name, package=package.replace("_", "-")
             ),
