@@ -65,5 +65,5 @@ def test_it_learns(method: str) -> None:
 
 def test_without_torchao_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fp8, "find_spec", lambda name: None)
-    with pytest.raises(EnvironmentProblem, match="ST583"):
+    with pytest.raises(EnvironmentProblem, match="ST588"):
         precision("fp8").convert(torch.nn.Linear(2, 2))

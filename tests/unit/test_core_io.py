@@ -127,7 +127,7 @@ def test_a_missing_key_says_what_it_means(tmp_path: Path, missing: str) -> None:
         ("goal.deadline_hours=1e12", "goal.deadline_hours"),
         ("hardware.hbm_gb=1e308", "hardware.hbm_gb"),
         ("run.micro_batch_size=0", "run.micro_batch_size"),
-        ("run.precision=fp8", "run.precision"),
+        ("run.precision=fp4", "run.precision"),
         ("run.parallel={dp_shard: 0}", "run.parallel.dp_shard"),
         ("save.keep=0", "save.keep"),
         ("train=3", "train"),

@@ -35,7 +35,7 @@ def package_note(job: Job) -> str | None:
 
 
 def require_packages(job: Job) -> None:
-    """Raises EnvironmentProblem ST580, ST582, ST583 where this machine lacks one."""
+    """Raises EnvironmentProblem ST580, ST582, ST588 where this machine lacks one."""
     if job.tune.method == QLoRA.name:
         require_bitsandbytes()
     if job.run.precision == Fp8.name:

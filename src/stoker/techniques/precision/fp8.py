@@ -51,7 +51,7 @@ class Fp8:
     def convert(self, model: "torch.nn.Module") -> None:
         """Every parameter to bf16, adapters to fp32, and the blocks' linears to torchao's.
 
-        Raises EnvironmentProblem ST583 without torchao.
+        Raises EnvironmentProblem ST588 without torchao.
         """
         require_torchao()
         from stoker.techniques.precision.fp8_linears import multiply_in_fp8
@@ -93,10 +93,10 @@ def _in_fp8(group: ModuleGroup, untouched: ModuleGroup | None) -> ModuleGroup:
 
 
 def require_torchao() -> None:
-    """Raises EnvironmentProblem ST583 where fp8 products cannot be built."""
+    """Raises EnvironmentProblem ST588 where fp8 products cannot be built."""
     if find_spec("torchao") is None:
         raise EnvironmentProblem(
-            "ST583",
+            "ST588",
             _("run.precision: fp8 needs torchao"),
             place="run.precision",
             fix=_("pip install torchao, or use run.precision: bf16"),
