@@ -159,6 +159,15 @@ def test_weights_cross_twice_a_step_layer_by_layer_and_twice_a_micro_batch_else(
     assert streamed[False] == pytest.approx(8 * streamed[True], rel=1e-6)
 
 
+def test_a_layer_major_step_keeps_the_mean_of_its_micro_batches_not_the_fullest() -> None:
+    """8 micro-batches of which the fullest is four times the mean: two of the fullest, not eight."""
+    schedule = TIERS.schedule(units(1e9, boundary=10**6), replace(ENGINE, activations=0.0), H200, micro_batches=8)
+    assert replay_bytes(schedule).resident["activations"] == 8 * 30 * 10**6
+    assert replay_bytes(replace(schedule, mean_boundary_frac=0.25)).resident["activations"] == 2 * 30 * 10**6
+    alone = replace(schedule, mean_boundary_frac=0.01)
+    assert replay_bytes(alone).resident["activations"] == 30 * 10**6
+
+
 def test_the_first_embedding_keeps_its_state_longest() -> None:
     """Its update is last in backward and first in forward."""
     schedule = TIERS.schedule(units(1e9), TierShares(state=0.9), H200, micro_batches=1)

@@ -71,6 +71,8 @@ class TierSchedule:
     `layer_major`: all micro-batches of a step pass a unit before the next one, so weights cross the link twice a step
     and gradients once; else as often as there are micro-batches. `deferred_update`: the update of a unit runs under
     the next forward, just before the unit is needed (exact clipping without waiting); else all updates follow backward.
+    `mean_boundary_frac`: boundary of a mean micro-batch over that of the fullest, which `UnitSpec` holds: what a
+    layer-major step keeps of all its micro-batches together is their mean.
     `piece_bytes`, `ring_pieces`: state goes through a ring of pieces, in and out. `exact_pinned`: host buffers have
     their exact size; else each rounds up to a power of two, as torch's pinned allocator does.
     `update_bytes_per_param`: DRAM traffic of a CPU step. `cpu_grad_bytes`: of one parameter's gradient on the host.
@@ -83,6 +85,7 @@ class TierSchedule:
     layer_major: bool = False
     deferred_update: bool = False
     exact_pinned: bool = False
+    mean_boundary_frac: float = 1.0
     piece_bytes: int = 64 * 2**20
     ring_pieces: int = 3
     update_bytes_per_param: float = 30.0
@@ -92,6 +95,12 @@ class TierSchedule:
         names = [unit.name for unit in self.units]
         if names != [placement.unit for placement in self.placements] or len(set(names)) != len(names):
             raise ValueError("a schedule needs one placement a unit, in the units' order")
+
+
+    @property
+    def kept_boundaries(self) -> float:
+        """Boundaries of the fullest micro-batch that the kept ones of a step amount to."""
+        return max(self.micro_batches * self.mean_boundary_frac, 1.0) if self.layer_major else 1.0
 
 
 def pinned_bytes(num_bytes: int, *, exact: bool) -> int:

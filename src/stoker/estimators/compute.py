@@ -70,7 +70,8 @@ def micro_batch_time(scenario: Scenario, batch: Batch) -> MicroBatchTime:
     kernels, below, again = kernels * left, below * left, again * left
     host, fixed = costs.rates.shares.host_s_per_kernel * scenario.stack.host_frac, constants["host_s_per_micro_batch"]
     hooks = 0.0
-    if scenario.config.parallel.dp_shard > 1:
+    parallel = scenario.config.parallel
+    if parallel.zero_stage == 3 and parallel.shard_ranks > 1:
         hooks = constants["host_s_per_sharded_unit"] * sum(u.repeats for u in scenario.sums.units if u.kind == "block")
     shortest = costs.rates.shares.kernel_s
     offloaded_s = _offloaded_s(scenario, batch)

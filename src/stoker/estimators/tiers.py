@@ -13,7 +13,7 @@ from stoker.core.hardware import Cluster
 from stoker.core.ledger import Ledger, ModuleGroup
 from stoker.core.run_config import TierShares
 from stoker.core.schedule import LinkSpeeds, TierSchedule, UnitPlacement, UnitSpec, pinned_bytes
-from stoker.estimators.scenario import Scenario, fullest_batch
+from stoker.estimators.scenario import Scenario, fullest_batch, mean_batch
 from stoker.techniques.parallel.gradient_bytes import gradient_bytes, weight_bytes
 from stoker.techniques.placement import TIERS
 
@@ -47,9 +47,11 @@ class TierSeconds:
 def schedule_of(scenario: Scenario) -> TierSchedule:
     """The schedule that the configuration's shares mean for `scenario`'s fullest micro-batch."""
     shares = scenario.config.tiers or TierShares()
-    units = tuple(units_of(scenario.ledger, fullest_batch(scenario).tokens, lossless=shares.lossless_state))
+    fullest = fullest_batch(scenario).tokens
+    units = tuple(units_of(scenario.ledger, fullest, lossless=shares.lossless_state))
     speeds = assumed_speeds(scenario.cluster, scenario.efficiency.constants)
-    return TIERS.schedule(units, shares, speeds, micro_batches=scenario.config.gradient_accumulation_steps)
+    schedule = TIERS.schedule(units, shares, speeds, micro_batches=scenario.config.gradient_accumulation_steps)
+    return replace(schedule, mean_boundary_frac=min(mean_batch(scenario).tokens / fullest, 1.0))
 
 
 def units_of(ledger: Ledger, tokens: float, *, lossless: bool = False) -> Iterable[UnitSpec]:
@@ -94,14 +96,14 @@ def assumed_speeds(cluster: Cluster, constants: Mapping[str, float]) -> LinkSpee
 def replay_bytes(schedule: TierSchedule) -> TierBytes:
     """What each tier holds at the fullest moment."""
     pairs = list(zip(schedule.units, schedule.placements, strict=True))
-    kept = schedule.micro_batches if schedule.layer_major else 1
+    kept = schedule.kept_boundaries
     buffers = _device_buffers(schedule, pairs)
     dram = nvme = 0
     for unit, place in pairs:
         for tier, size in (
             (place.weights, unit.weight_bytes),
             (place.state, unit.state_bytes),
-            (place.activations, unit.boundary_bytes * kept),
+            (place.activations, round(unit.boundary_bytes * kept)),
         ):
             dram += pinned_bytes(size, exact=schedule.exact_pinned) if tier == "dram" else 0
             nvme += size if tier == "nvme" else 0
@@ -116,7 +118,7 @@ def replay_bytes(schedule: TierSchedule) -> TierBytes:
             "weights": sum(u.weight_bytes for u, p in pairs if p.weights == "hbm"),
             "gradients": sum(u.grad_bytes for u, p in pairs if p.gradients == "hbm"),
             "state": sum(u.state_bytes for u, p in pairs if p.state == "hbm"),
-            "activations": kept * sum(u.boundary_bytes for u, p in pairs if p.activations == "hbm"),
+            "activations": round(kept * sum(u.boundary_bytes for u, p in pairs if p.activations == "hbm")),
             "buffers": buffers,
         },
         dram_bytes=dram,
@@ -183,8 +185,9 @@ def _stream(
         elif place.update == "cpu":
             down += unit.grad_bytes
         if place.activations != "hbm":
-            up += schedule.micro_batches * unit.boundary_bytes
-            down += schedule.micro_batches * unit.boundary_bytes
+            crossing = round(schedule.micro_batches * schedule.mean_boundary_frac * unit.boundary_bytes)
+            up += crossing
+            down += crossing
     first = max((u.weight_bytes for u, p in pairs if p.weights != "hbm"), default=0)
     seconds = both_ways_s(up / speeds.to_device_bytes_per_s, down / speeds.from_device_bytes_per_s, speeds.duplex_frac)
     return seconds, first / speeds.to_device_bytes_per_s

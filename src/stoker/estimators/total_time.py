@@ -149,7 +149,9 @@ def num_saves(job: Job, profile: DataProfile, training_s: float) -> int:
 
 def save_s(scenario: Scenario) -> float:
     """One checkpoint: weights of what learns, masters and optimizer state, over the disk's rate."""
-    state = scenario.sums.optimizer_bytes * scenario.config.parallel.dp_shard
+    parallel = scenario.config.parallel
+    parts = parallel.shard_ranks * parallel.tp * (parallel.pp if parallel.kind == "auto" else 1)
+    state = scenario.sums.optimizer_bytes * parts
     learning = min(scenario.sums.weights_unsharded_bytes, 4.0 * scenario.sums.trainable_params)
     constants = scenario.efficiency.constants
     return constants["save_fixed_s"] + (state + learning) / constants["save_bytes_per_s"]

@@ -162,7 +162,7 @@ def _here_lacks(cluster: Cluster, here: Cluster) -> Rejection:
     )
 
 
-def _host_room(job: Job, candidate: Candidate) -> Rejection | None:
+def host_room(job: Job, candidate: Candidate) -> Rejection | None:
     """What tiers put into DRAM and on flash must fit there, where the sizes are known."""
     for tier, room in host_budgets(job, candidate.cluster).items():
         need = candidate.memory.tiers.get(tier, 0)
@@ -241,4 +241,4 @@ _BEFORE: tuple[Callable[[Job, Cluster], Rejection | None], ...] = (
     _precision_supported,
     _attention_supported,
 )
-_AFTER: tuple[Callable[[Job, Candidate], Rejection | None], ...] = (_host_room, _deadline, _budget)
+_AFTER: tuple[Callable[[Job, Candidate], Rejection | None], ...] = (host_room, _deadline, _budget)

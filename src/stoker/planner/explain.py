@@ -12,6 +12,7 @@ from stoker.core.i18n import _
 from stoker.core.job import Job
 from stoker.core.plan import Candidate
 from stoker.core.units import GB
+from stoker.planner.constraints import host_room
 from stoker.planner.evaluate import FIT_PROBABILITY, Evaluator
 from stoker.planner.rank import is_sure
 
@@ -86,7 +87,7 @@ def _bottleneck(candidate: Candidate) -> str:
 
 def summarise(job: Job, pick: Candidate | None, candidates: Sequence[Candidate], usd_krw: float | None) -> str:
     """The pick in one sentence; without one, that nothing fits, or how near the goal comes what does."""
-    fitting = [c for c in candidates if c.fits]
+    fitting = [c for c in candidates if c.fits and host_room(job, c) is None]
     if pick is None and fitting:
         return _beyond_the_goal(job, fitting, usd_krw)
     if pick is None:
