@@ -9,7 +9,7 @@ from stoker.core.estimate import Source
 from stoker.core.job import RunPins
 from stoker.core.plan import Plan
 from stoker.engine import trace_estimate
-from stoker.engine.trace_estimate import TracedPeak, TraceGap, trace_memory
+from stoker.engine.trace_estimate import TracedPeak, TraceGap, trace_here, trace_memory
 from stoker.estimators.traced import traced_estimate
 from stoker.planner.breakdown import evaluator_of
 
@@ -21,10 +21,8 @@ def _plan(method: str = "full", precision: str = "fp32", **pins: object) -> Plan
     return plan_of(lm_job(gpus=["L4"], num_gpus=1, batch=2, tokens=512, method=method, run=run), TINY)
 
 
-def _traced(plan: Plan) -> TracedPeak:
-    result = trace_memory(plan, plan.candidates[0], samples=2, seq_len=512)
-    assert isinstance(result, TracedPeak), result
-    return result
+def _traced(plan: Plan, samples: int = 2) -> TracedPeak:
+    return trace_here(plan, plan.candidates[0], samples=samples, seq_len=512)
 
 
 def test_state_of_full_tuning_is_exact() -> None:
@@ -65,9 +63,8 @@ def test_the_eager_loss_peaks_at_three_fp32_tensors_of_logits() -> None:
 
 def test_the_chunked_loss_is_traced_as_it_runs() -> None:
     """Its token selection depends on data, and it recognises sharded heads by type: neither stops a trace."""
-    eager, chunked = _traced(_plan(precision="bf16", recompute="full")), None
-    plan = _plan(precision="bf16", recompute="full", loss="chunked")
-    chunked = _traced(plan)
+    eager = _traced(_plan(precision="bf16", recompute="full"))
+    chunked = _traced(_plan(precision="bf16", recompute="full", loss="chunked"))
     assert chunked.peak_allocated_bytes < eager.peak_allocated_bytes
 
 
@@ -90,10 +87,14 @@ def test_an_encoder_with_attention_dropout_keeps_no_scores() -> None:
     Scores would add 12 x 12 x 4 x 512 x 512 x 4 = 604 MB a copy, and three copies were kept."""
     run = RunPins(micro_batch_size=4, precision="fp32", attention="sdpa")
     plan = plan_of(comments_job(gpus=["L4"], num_gpus=1, run=run), KCELECTRA)
-    result = trace_memory(plan, plan.candidates[0], samples=4, seq_len=512)
-    assert isinstance(result, TracedPeak), result
+    result = _traced(plan, samples=4)
     assert result.terms["params"] == pytest.approx(4 * plan.num_params, rel=0.01)
     assert result.terms["activations"] == pytest.approx((16 * 4 + 2) * 768 * 2048 * 12, rel=0.08)
+
+
+def test_a_process_of_its_own_gives_the_same_trace() -> None:
+    plan = _plan(method="lora")
+    assert trace_memory(plan, plan.candidates[0], samples=2, seq_len=512) == _traced(plan)
 
 
 def test_what_a_trace_cannot_see_comes_from_the_analytic_estimate() -> None:

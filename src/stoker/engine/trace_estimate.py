@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 900.0
 _REASON: Final = 200  # characters of torch's own message
-_ATTENTION_DROPOUT: Final = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
 _TERMS: Final = {
     "Parameter": "params",
     "Buffer": "params",
@@ -96,7 +95,7 @@ def _out_of_reach(plan: Plan, candidate: Candidate) -> str | None:
         return _("what is sharded over several GPUs is not traced")
     if plan.job.tune.method == "qlora":
         return _("4-bit kernels cannot be traced")
-    if config.placement not in ("none", "auto", "hbm"):
+    if config.placement not in ("none", "auto", "hbm") or config.recompute == "offloaded":
         return _("what moves between memory tiers is not traced")
     return None
 
@@ -124,16 +123,19 @@ def main() -> None:
     plan = plan_from_json(request["plan"])
     candidate = plan.candidate(request["rank"])
     assert candidate is not None
+    answer: dict[str, Any]
     try:
-        answer = _trace(plan, candidate, int(request["samples"]), int(request["seq_len"]))
+        traced = trace_here(plan, candidate, samples=int(request["samples"]), seq_len=int(request["seq_len"]))
+        answer = asdict(traced)
     except Exception as error:  # any failure of model code over fake tensors is a gap, not a bug
         message = (str(error).splitlines() or [""])[0][:_REASON]
         answer = {"gap": f"{type(error).__name__}: {message}"}
     print("\n" + json.dumps(answer))
 
 
-def _trace(plan: Plan, candidate: Candidate, samples: int, seq_len: int) -> dict[str, Any]:
-    """Optimizer state first (from gradients that are let go again), then one step as the loop takes it."""
+def trace_here(plan: Plan, candidate: Candidate, *, samples: int, seq_len: int) -> TracedPeak:
+    """The trace itself, in this process: optimizer state first (from gradients that are let go again), then one step
+    as the loop takes it. Raises whatever model code raises over fake tensors."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -180,34 +182,22 @@ def _trace(plan: Plan, candidate: Candidate, samples: int, seq_len: int) -> dict
     for kind, value in snapshot.items():
         terms[_TERMS[kind]] = terms.get(_TERMS[kind], 0) + value
     notes = [] if device.type == "cuda" else [_("traced with the CPU's kernels, for this torch has no CUDA")]
-    return {
-        "peak_allocated_bytes": max(phases.values()),
-        "terms": {**terms, "step": max(phases.values()) - sum(terms.values())},
-        "phase_bytes": phases,
-        "notes": notes,
-    }
+    peak = max(phases.values())
+    terms["temp_buffers"] = terms.get("temp_buffers", 0) + peak - sum(terms.values())  # where the update is the peak
+    return TracedPeak(peak_allocated_bytes=peak, terms=terms, phase_bytes=phases, notes=tuple(notes))
 
 
 def _build(plan: Plan, candidate: Candidate) -> tuple["torch.nn.Module", frozenset[str], Any]:
-    """(model on `meta`, fresh parameters, objective): the run's own construction, with random weights.
-
-    Attention dropout is switched off: fused kernels draw it again in backward and keep nothing, but the CPU has no
-    fused kernel with dropout, so a trace there would keep the scores.
-    """
+    """(model on `meta`, fresh parameters, objective): the run's own construction, with random weights."""
     from dataclasses import replace
 
     import torch
-    from transformers import AutoConfig
 
     from stoker.engine.build import build_model
     from stoker.engine.objective import MultiLabel, NextToken, SingleLabel
     from stoker.techniques.loss import loss
 
-    config = dict(plan.model.config)
-    if candidate.run_config.attention != "eager":
-        known = AutoConfig.for_model(str(config["model_type"]))
-        config.update({name: 0.0 for name in _ATTENTION_DROPOUT if hasattr(known, name)})
-    resolved = replace(plan.model, config=config, folder=None, random_weights=True)
+    resolved = replace(plan.model, folder=None, random_weights=True)
     labels = [str(number) for number in range(_num_labels(plan))]
     with torch.device("meta"):
         built = build_model(plan.job, resolved, candidate.run_config, labels)
@@ -243,6 +233,8 @@ def _make_fake(model: "torch.nn.Module", device: "torch.device") -> None:
 def _micro_batch(
     plan: Plan, model: "torch.nn.Module", samples: int, seq_len: int, device: "torch.device"
 ) -> "MicroBatch":
+    """The fullest micro-batch. Where the data's lengths differ it is padded, so its mask is a tensor in attention (and
+    transformers then repeats grouped keys); where they do not, transformers drops the mask, and so does the trace."""
     import torch
 
     from stoker.engine.image_source import image_form
@@ -254,7 +246,9 @@ def _micro_batch(
         inputs = {"pixel_values": torch.empty(samples, form.channels, form.size, form.size, dtype=dtype, device=device)}
     else:
         ids = torch.empty(samples, seq_len, dtype=torch.int64, device=device)
-        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        inputs = {"input_ids": ids}
+        if samples > 1 and plan.profile.lengths.maximum > plan.profile.lengths.mean:
+            inputs["attention_mask"] = torch.ones_like(ids)
     if plan.job.task == "causal_lm":
         targets = torch.empty(samples, seq_len, dtype=torch.int64, device=device)
     elif plan.job.problem == "multi_label":
@@ -307,23 +301,68 @@ def _all_counted() -> Any:
 
 @contextlib.contextmanager
 def _as_on_a_gpu() -> Iterator[None]:
-    """Dropout keeps a mask of one byte an element, as on a GPU (a CPU keeps the drawn factors in full width); and the
-    chunked loss, which takes a fake parameter for a sharded one by its type, goes the way of a whole head."""
+    """What a GPU keeps, where this process's kernels would keep something else.
+
+    Dropout: a mask of one byte an element, not the drawn factors. Fused attention: queries, keys, values as they are
+    (grouped ones not repeated), the output and one sum a row, whatever the dropout. Layer norms under autocast: fp32.
+    And the chunked loss, which takes a fake parameter for a sharded one by its type, goes the way of a whole head.
+    """
     import torch
     from torch.nn import functional
 
     from stoker.techniques.loss import chunks
 
+    plain_norm, attention = functional.layer_norm, _fused_attention()
+
     def dropout(input: "torch.Tensor", p: float = 0.5, training: bool = True, inplace: bool = False) -> "torch.Tensor":
         return torch.native_dropout(input, p, True)[0] if training and p > 0.0 else input
 
-    kept = chunks._is_sharded, functional.dropout
+    def layer_norm(input: "torch.Tensor", *shape_and_weights: Any, **named: Any) -> "torch.Tensor":
+        if not torch.is_autocast_enabled(input.device.type):
+            return plain_norm(input, *shape_and_weights, **named)
+        with torch.autocast(input.device.type, enabled=False):
+            return plain_norm(input.float(), *shape_and_weights, **named)
+
+    patched: dict[str, Any] = {
+        "dropout": dropout,
+        "layer_norm": layer_norm,
+        "scaled_dot_product_attention": lambda query, key, value, attn_mask=None, *_options, **_named: attention.apply(
+            query, key, value, attn_mask
+        ),
+    }
+    kept, judge = {name: getattr(functional, name) for name in patched}, chunks._is_sharded
     chunks._is_sharded = lambda weight: False
-    functional.dropout = dropout
     try:
+        for name, function in patched.items():
+            setattr(functional, name, function)
         yield
     finally:
-        chunks._is_sharded, functional.dropout = kept
+        chunks._is_sharded = judge
+        for name, function in kept.items():
+            setattr(functional, name, function)
+
+
+def _fused_attention() -> Any:
+    """Memory of a fused attention kernel: output [B, H, S, D], laid out as [B, S, H, D] as those kernels do."""
+    import torch
+
+    class FusedAttention(torch.autograd.Function):
+        @staticmethod
+        def forward(
+            ctx: Any, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor", mask: "torch.Tensor | None"
+        ) -> "torch.Tensor":
+            batch, heads, rows, _width = query.shape
+            output = query.new_empty(batch, rows, heads, value.shape[-1]).transpose(1, 2)
+            sums = torch.empty(batch, heads, rows, dtype=torch.float32, device=query.device)
+            ctx.save_for_backward(query, key, value, output, sums, mask)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, *grads: "torch.Tensor") -> "tuple[torch.Tensor | None, ...]":
+            query, key, value, *_rest = ctx.saved_tensors
+            return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value), None
+
+    return FusedAttention
 
 
 def _peak(tracker: Any) -> tuple[int, dict[str, int]]:
