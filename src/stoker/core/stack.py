@@ -41,7 +41,7 @@ class Stack:
     a transient as large as one moment. `expert_adapters`: sets of adapters that every expert has too (0: none).
     `wide_activations`: everything that backward needs is kept in fp32 (early mixed precision, GELU step by step).
     `accumulates_unsharded`: FSDP1 without synchronisation between the micro-batches of a step. `is_guess`: nobody
-    described the program, so intervals are wider.
+    described the program, so intervals are wider. `bucket_gb`: fixed buckets of reduced and gathered state, GB.
     """
 
     name: str
@@ -85,6 +85,7 @@ class Stack:
     wide_activations: bool = False
     accumulates_unsharded: bool = False
     is_guess: bool = False
+    bucket_gb: float = 0.0
     origin: str = ""
     date: str = ""
 

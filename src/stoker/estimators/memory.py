@@ -6,6 +6,7 @@ beyond allocated: `memory_reserved`; the interval: `memory_interval`. Formulas: 
 """
 
 from stoker.core.estimate import MemoryEstimate, Source, weakest
+from stoker.core.units import GB
 from stoker.estimators.memory_interval import memory_interval
 from stoker.estimators.memory_phases import Dynamic, dynamic_bytes, phase_bytes
 from stoker.estimators.memory_reserved import slack_bytes
@@ -78,6 +79,8 @@ def _of_rank(scenario: Scenario) -> MemoryEstimate:
 def _comm_buffers(scenario: Scenario, tokens: float) -> float:
     """What the parallel technique states; where frozen weights stay gathered, all of them instead of its units."""
     flat, gathered = parallel(scenario.config.parallel).buffer_bytes(scenario.ledger, scenario.config, tokens)
+    if scenario.config.parallel.dp_shard > 1:
+        flat += scenario.stack.bucket_gb * GB
     if not scenario.stack.gathers_frozen or not gathered:
         return flat + gathered
     groups = scenario.ledger.groups
