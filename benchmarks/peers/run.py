@@ -2,7 +2,8 @@
 
     python benchmarks/peers/run.py --rows ../shared/data/validation/measured.csv --venvs /tmp/peers
 
-`benchmarks/peers/setup.sh DIR` makes the environments. Prints the README's table (Markdown) and writes the record.
+`benchmarks/peers/setup.sh DIR` makes the environments. Prints the README's table (Markdown) and writes the record;
+`--readme` also puts the table between the marks of README.md and README.ko.md.
 """
 
 import argparse
@@ -113,6 +114,7 @@ def main() -> None:
     parser.add_argument("--venvs", type=Path, required=True, help="folder of the peers' environments (setup.sh)")
     parser.add_argument("--out", type=Path, help="the record (default: benchmarks/records/DATE-peers.json)")
     parser.add_argument("--date", default=datetime.datetime.now(datetime.UTC).date().isoformat())
+    parser.add_argument("--readme", action="store_true", help="renew the table of both READMEs")
     parser.add_argument("--without-stoker", action="store_true", help="peers only")
     options = parser.parse_args()
 
@@ -152,6 +154,16 @@ def main() -> None:
     out = options.out or _ROOT / "benchmarks" / "records" / f"{options.date}-peers.json"
     out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(table_of(record))
+    if options.readme:
+        for name, heads in _HEADS.items():
+            file = _ROOT / name
+            file.write_text(_between_marks(file.read_text(encoding="utf-8"), table_of(record, heads)), encoding="utf-8")
+
+
+def _between_marks(text: str, table: str) -> str:
+    begin, end = "<!-- peers: made by benchmarks/peers/run.py -->", "<!-- peers end -->"
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n\n{table}\n\n{end}{rest.split(end)[1]}"
 
 
 def _commit() -> str:
@@ -159,13 +171,21 @@ def _commit() -> str:
     return done.stdout.strip()
 
 
-def table_of(record: Mapping[str, Any]) -> str:
+_HEADS = {
+    "README.md": (
+        *("predictor", "rows of {readings}", "median", "p90", "under", "mean of sources"),
+        *("on common rows: it, stoker", "without fitcheck's own rows: it, stoker"),
+    ),
+    "README.ko.md": (
+        *("예측 도구", "{readings}행 중", "중앙값", "90 %", "과소", "출처별 평균"),
+        *("둘 다 예측한 행: 그 도구, stoker", "fitcheck 자체 행 제외: 그 도구, stoker"),
+    ),
+}
+
+
+def table_of(record: Mapping[str, Any], heads: Sequence[str] = _HEADS["README.md"]) -> str:
     """The README's table. Under: share of rows predicted too low by more than 10 %."""
-    lines = [
-        f"| predictor | rows of {record['readings']} | median | p90 | under | mean of sources "
-        "| on common rows: it, stoker | without fitcheck's own rows: it, stoker |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = ["| " + " | ".join(heads).format(readings=record["readings"]) + " |", "|---" * len(heads) + "|"]
     for peer in record["peers"]:
         pairs = [_pair(peer[name]) for name in ("common", "common_elsewhere")]
         lines.append(_line(f"{peer['title']} {peer['version']}", peer["alone"], *pairs))
