@@ -39,6 +39,7 @@ CONSTANTS = {  # name: sigma of the logarithm
     "dispatch_fused": 0.3,
     "old_attention": 0.2,
     "map_frac": 0.3,
+    "grouped_frac": 0.4,
     "score_frac": 0.3,
     "half_span": 0.5,
     "dequantise_frac": 0.5,

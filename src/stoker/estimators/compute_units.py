@@ -11,6 +11,7 @@ from stoker.estimators.memory import saved_bytes
 from stoker.estimators.scenario import Batch, Scenario
 
 _FLASH_BACKWARD = 2.5  # fused attention recomputes its scores in backward (FlashAttention-2, 2307.08691, section 3)
+_GROUPED = "grouped"  # the unit of grouped convolutions (catalogue/models/tables/image_facts.py)
 _NARROW = ("fp8", "fp4")
 _THIN_FRAC = 0.25  # of the rate: products as thin as an adapter's rank leave most of a tile unused
 
@@ -30,6 +31,7 @@ class UnitCosts:
     backward: float
     loose: float
     map_frac: float
+    grouped_frac: float
     score_frac: float
     dequantise_frac: float
     half_span: float
@@ -62,6 +64,7 @@ class UnitCosts:
             backward=constants["traffic_backward"] * fused,
             loose=constants["traffic_loose"],
             map_frac=constants["map_frac"],
+            grouped_frac=constants["grouped_frac"],
             score_frac=constants["score_frac"],
             dequantise_frac=constants["dequantise_frac"],
             half_span=constants["half_span"] if device.kind != "cpu" else 0.0,
@@ -126,7 +129,7 @@ class UnitCosts:
 
     def _products_s(self, unit: UnitSums) -> float:
         sums, rows = unit.products, self.batch.tokens
-        maps_s = unit.map_flops * rows / (self.rates.matmul * self.map_frac)
+        maps_s = unit.map_flops * rows / self._map_rate(unit)
         if sums.flops <= 0.0:
             return maps_s
         flops_s = self._rates_for(unit).products_s(sums, rows)
@@ -134,13 +137,17 @@ class UnitCosts:
 
     def _gradients_s(self, unit: UnitSums) -> float:
         sums, rows, learning = unit.products, self.batch.tokens, unit.learning_frac
-        maps_s = unit.map_flops * rows * (1.0 + learning) / (self.rates.matmul * self.map_frac)
+        maps_s = unit.map_flops * rows * (1.0 + learning) / self._map_rate(unit)
         if sums.flops <= 0.0:
             return maps_s
         rates = self._rates_for(unit)
         flops_s = rates.input_gradients_s(sums, rows) + learning * rates.weight_gradients_s(sums, rows)
         bytes_s = (1.0 + learning) * self._product_bytes(unit) / self.rates.memory
         return maps_s + max(flops_s, bytes_s) + (1.0 + learning) * self._casts_s(unit)
+
+    def _map_rate(self, unit: UnitSums) -> float:
+        """Of convolutions; of a few channels a group they leave most of the matrix units idle."""
+        return self.rates.matmul * self.map_frac * (self.grouped_frac if unit.name == _GROUPED else 1.0)
 
     def _rates_for(self, unit: UnitSums) -> Rates:
         """fp8 products at their own peak; beside quantised weights, what is not quantised may run in fp32."""

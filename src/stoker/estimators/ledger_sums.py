@@ -257,10 +257,11 @@ def _products(group: ModuleGroup) -> ProductSums:
 
 
 def _learning_frac(group: ModuleGroup, ledger: Ledger) -> float:
-    """Share of the matrices that learn; a tied head owns no parameters and learns where the embedding does."""
+    """Share of the matrices that learn; a tied head owns none and learns where the embedding does."""
     if group.num_params > 0:
         return group.base_trainable / group.num_params
-    return 1.0 if any(g.kind == "embedding" and g.base_trainable > 0 for g in ledger.groups) else 0.0
+    owner = "conv" if group.kind == "conv" else "embedding"
+    return 1.0 if any(g.kind == owner and g.base_trainable > 0 for g in ledger.groups) else 0.0
 
 
 def _loose_kernels(group: ModuleGroup) -> float:
