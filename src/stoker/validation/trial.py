@@ -59,7 +59,7 @@ from stoker.validation.wording import (
 _GPUS_A_NODE = 8
 _IMAGES_A_BATCH = 128  # where a table of image speeds leaves it open; beyond some dozens it hardly changes the speed
 _WORKERS = 256  # benchmarks keep the GPU fed: synthetic data, DALI, or loaders tuned until they do not limit
-_LEAST_TOKENS = 512  # of a run that is only said to have run out of memory: a job smaller than this is none
+_LEAST_TOKENS = 2048  # of a run that is only said to have run out of memory: what fine-tuning tables usually take
 _NOT_PREDICTED = {
     "mfu": "derived from the step time, which is scored",
     "failed": "a failure that says nothing about memory or time",
