@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from stoker.core.i18n import _
+from stoker.core.i18n import _, language, set_language
 from stoker.core.plan import Candidate, Plan
 from stoker.core.plan_io import plan_from_json, plan_to_json
 
@@ -76,7 +76,7 @@ def trace_memory(
             capture_output=True,
             text=True,
             encoding="utf-8",
-            env={**os.environ, **quiet},
+            env={**os.environ, **quiet, "STOKER_LANG": language()},
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired:
@@ -119,6 +119,7 @@ def _read_answer(done: subprocess.CompletedProcess[str]) -> TracedPeak | TraceGa
 
 def main() -> None:
     """The traced process: a request on stdin, the answer as the last line of stdout."""
+    set_language(os.environ.get("STOKER_LANG"))
     request = json.loads(sys.stdin.read())
     plan = plan_from_json(request["plan"])
     candidate = plan.candidate(request["rank"])
