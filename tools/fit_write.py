@@ -15,6 +15,8 @@ from stoker.core.efficiency import Efficiency
 DATA = Path(__file__).resolve().parents[1] / "src" / "stoker" / "catalogue" / "data"
 QUANTILE = 0.90
 LEAST_SPREAD = 0.15  # of a known program: machines of one kind differ
+MOST_SPREAD = 0.6  # of a family: what is beyond is a program's, not the hardware's
+MOST_ERRORS_TO_DOUBT = 9
 
 
 Bases = Mapping[tuple[str, str], Mapping[str, float]]
@@ -108,7 +110,9 @@ def _write_stacks(values: Mapping[str, float], facts: Sequence[Fact], sections: 
                 for fact, e in zip(facts, sections[section], strict=True)
                 if fact.stack == name and not np.isnan(e)
             ]
-            row["time_spread_frac"] = f"{max(spread_of(np.array(errors)), LEAST_SPREAD):.2f}" if len(errors) > 9 else ""
+            row["time_spread_frac"] = (
+                f"{max(spread_of(np.array(errors)), LEAST_SPREAD):.2f}" if len(errors) > MOST_ERRORS_TO_DOUBT else ""
+            )
     _save("stacks.csv", columns, rows)
 
 
