@@ -36,7 +36,7 @@ def test_old_transformers_costs_two_bytes_more_and_narrow_six_less() -> None:
     assert per_logit["narrow"] == 8.0
 
 
-@pytest.mark.parametrize("name", ["upcast", "twice", "narrow", "trl_chunked"])
+@pytest.mark.parametrize("name", ["upcast", "shifted", "narrow", "trl_chunked"])
 def test_a_loss_of_other_programs_is_priced_and_not_built(name: str) -> None:
     with pytest.raises(PlanningError) as caught:
         loss(name).language_model_loss(None, None, None)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from typing import Literal
 
 Precision = Literal["bf16", "bf16_amp", "bf16_pure", "fp16_amp", "fp32", "fp8"]
 Recompute = Literal["none", "selective", "full", "offloaded"]
-LossKernel = Literal["eager", "chunked", "liger", "cce", "upcast", "twice", "narrow", "trl_chunked"]
+LossKernel = Literal["eager", "chunked", "liger", "cce", "upcast", "shifted", "narrow", "trl_chunked"]
 AttentionKernel = Literal["eager", "sdpa", "flash"]
 Packing = Literal["none", "bucketed", "packed"]
 Capture = Literal["none", "compile"]

@@ -42,6 +42,7 @@ class Stack:
     `wide_activations`: everything that backward needs is kept in fp32 (early mixed precision, GELU step by step).
     `accumulates_unsharded`: FSDP1 without synchronisation between the micro-batches of a step. `is_guess`: nobody
     described the program, so intervals are wider. `bucket_gb`: fixed buckets of reduced and gathered state, GB.
+    `usual_unevenness`: longest over mean length of its batches where a table does not say.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Stack:
     accumulates_unsharded: bool = False
     is_guess: bool = False
     bucket_gb: float = 0.0
+    usual_unevenness: float = 1.0
     origin: str = ""
     date: str = ""
 

@@ -57,7 +57,8 @@ def _of_rank(scenario: Scenario) -> MemoryEstimate:
         "comm_buffers": comm_buffers,
         "framework": context,
     }
-    terms["fragmentation"] = slack_bytes(scenario, sums.params_bytes + sums.optimizer_bytes + gradients, dynamic)
+    held = sums.params_bytes + sums.optimizer_bytes + gradients
+    terms["fragmentation"] = slack_bytes(scenario, held, dynamic, room=device.visible_bytes - context - allocated)
     factor = scenario.correction.memory_factor if scenario.correction else 1.0
     rounded = {name: round(value * factor) for name, value in terms.items()}
     expected = sum(rounded.values())

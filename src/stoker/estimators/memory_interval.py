@@ -10,7 +10,7 @@ from math import log, sqrt
 from stoker.core.efficiency import FrameworkBytes
 from stoker.core.estimate import Source
 from stoker.core.units import MIB
-from stoker.estimators.memory_reserved import unevenness
+from stoker.estimators.memory_reserved import is_unordered, unevenness, unordered_share
 from stoker.estimators.scenario import Scenario
 
 _Z90 = 1.6449  # 5 % and 95 % points of a normal, in standard deviations
@@ -26,7 +26,10 @@ def memory_interval(scenario: Scenario, terms: Mapping[str, int], outside: Frame
     held = terms["params"] + terms["grads"] + terms["optimizer_states"]
     coming = terms["activations"] + terms["logits"] + terms["temp_buffers"]
     slack = terms["fragmentation"]
-    uneven = spread["spread_uneven"] * log(unevenness(scenario)) * coming
+    if is_unordered(scenario):
+        uneven = spread["spread_unordered"] * unordered_share(scenario) * coming
+    else:
+        uneven = spread["spread_uneven"] * log(unevenness(scenario)) * coming
     guess = spread["spread_unknown"] * coming if scenario.stack.is_guess else 0.0
     context = 0.0 if outside.source is Source.MEASURED else spread["spread_context"] * terms["framework"]
     half = _Z90 * sqrt(

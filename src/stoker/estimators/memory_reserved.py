@@ -15,28 +15,43 @@ from stoker.estimators.scenario import Scenario
 _ENOUGH = 0.2  # logarithm of longest over mean length from which nearly every batch has a length of its own
 
 
-def slack_bytes(scenario: Scenario, held: float, dynamic: Dynamic) -> float:
-    """Reserved minus allocated at the peak; `held`: state and gradients."""
+def slack_bytes(scenario: Scenario, held: float, dynamic: Dynamic, *, room: float) -> float:
+    """Reserved minus allocated at the peak; `held`: state and gradients.
+
+    `room`: of the device beyond what is allocated and the context. Growth stops there: before it fails, the allocator
+    gives back what it has cached.
+    """
     shares = scenario.efficiency.constants
     coming = dynamic.highest
     if scenario.cluster.device.kind == "cpu":
         return shares["slack_cpu"] * coming
     if scenario.stack.expandable_segments:
         return shares["slack_expandable"] * (held + coming)
-    grown = growth(scenario) * coming
-    return shares["slack_held"] * held + shares["slack_crossing"] * dynamic.lower_pool + grown
+    fixed = shares["slack_held"] * held + shares["slack_crossing"] * dynamic.lower_pool
+    return fixed + min(growth(scenario) * coming, max(room - fixed, 0.0))
 
 
 def growth(scenario: Scenario) -> float:
     """Segments of other sizes than the fullest batch's, as a share of what comes and goes.
 
     Buckets begin with the longest batch, so that shorter ones fit into its memory: the share grows with how uneven
-    lengths are. In the order of the data each new longest batch asks for new segments beside those of all before it.
+    lengths are. In the order of the data each batch that is nearly as long as the longest asks for segments of its own,
+    and the nearer the mean is to the longest, the more of those there are.
     """
-    shares, uneven = scenario.efficiency.constants, log(unevenness(scenario))
-    if scenario.config.packing == "none" and scenario.stack.pads_by_batch:
-        return shares["slack_unordered"] * min(uneven / _ENOUGH, 1.0)
-    return shares["slack_uneven"] * uneven
+    shares = scenario.efficiency.constants
+    if is_unordered(scenario):
+        return shares["slack_unordered"] * unordered_share(scenario) / unevenness(scenario)
+    return shares["slack_uneven"] * log(unevenness(scenario))
+
+
+def is_unordered(scenario: Scenario) -> bool:
+    """Whether batches come in the order of the data, each padded to its own longest sample."""
+    return scenario.config.packing == "none" and scenario.stack.pads_by_batch
+
+
+def unordered_share(scenario: Scenario) -> float:
+    """How much of the allocator meets sizes that it has not seen: all, unless lengths are nearly even."""
+    return min(log(unevenness(scenario)) / _ENOUGH, 1.0)
 
 
 def unevenness(scenario: Scenario) -> float:
@@ -45,4 +60,4 @@ def unevenness(scenario: Scenario) -> float:
     one_shape = scenario.config.packing == "none" and scenario.stack.name == OURS.name
     if scenario.is_image or one_shape or lengths.mean <= 0.0:
         return 1.0
-    return max(lengths.maximum / lengths.mean, 1.0)
+    return max(lengths.maximum / lengths.mean, scenario.stack.usual_unevenness)

@@ -22,36 +22,12 @@ def as_stack(
     Frozen weights stay as they were loaded, in 16 bits, also under autocast. Fused or compiled norms keep their input
     in the compute format; compiled activations are computed again in backward.
     """
-    quantised = any(group.weights_quantised and group.kind == "block" for group in ledger.groups)
     adapted = ledger.num_adapter_params > 0
     result = replace(ledger, accumulates_fp32=ledger.accumulates_fp32 and stack.accumulates_fp32)
-    if adapted and stack.frozen_in_fp32:
-        result = result.map_groups(lambda group: _stored_in_fp32(group, ledger), by="frozen_in_fp32")
-    elif adapted and ledger.autocast:
-        result = result.map_groups(lambda group: _as_loaded(group, ledger), by="as_loaded")
-    if quantised and stack.kbit_keeps_inputs:
-        result = result.map_groups(lambda group: _with_inputs(group, stack.kbit_keeps_inputs), by="kbit_keeps_inputs")
-    if stack.wide_activations and ledger.compute_bytes < _FP32:
-        result = result.map_groups(lambda group: _wide(group, ledger), by="wide_activations")
-    if stack.accumulates_unsharded and several:
-        result = result.map_groups(lambda group: replace(group, grad_shards=1), by="accumulates_unsharded")
-    if stack.expert_adapters and adapted:
-        rank = _rank(ledger)
-        result = result.map_groups(
-            lambda group: _with_expert_adapters(group, stack.expert_adapters, rank), by="experts"
-        )
-    if stack.narrow_adapters and adapted:
-        result = result.map_groups(lambda group: _narrow_adapters(group, ledger.compute_bytes), by="narrow_adapters")
-    if stack.fused_qkv:
-        result = result.map_groups(_with_fused_qkv, by="fused_qkv")
-    if stack.own_head and ledger.arch.tie_word_embeddings:
-        result = result.map_groups(_with_matrix, by="own_head")
-    if stack.keeps_outputs and adapted:
-        result = result.map_groups(_with_outputs, by="keeps_outputs")
-    if compiled or stack.fused_norms:
-        result = result.map_groups(_fused_norms, by="fused_norms")
-    if compiled:
-        result = result.map_groups(_fused_activations, by="compiled")
+    result = _weights(result, stack, several=several)
+    if adapted:
+        result = _adapters(result, stack)
+    result = _saved(result, stack, compiled=compiled)
     if fused_attention and stack.flash_always:
         result = result.map_groups(_without_keys, by="flash_always")
     stages = (
@@ -59,6 +35,47 @@ def as_stack(
         for stage in result.stages
     )
     return replace(result, stages=tuple(stages))
+
+
+def _weights(ledger: Ledger, stack: Stack, *, several: bool) -> Ledger:
+    """Widths and shards of what is stored."""
+    if ledger.num_adapter_params and stack.frozen_in_fp32:
+        ledger = ledger.map_groups(lambda group: _stored_in_fp32(group, ledger), by="frozen_in_fp32")
+    elif ledger.num_adapter_params and ledger.autocast:
+        ledger = ledger.map_groups(lambda group: _as_loaded(group, ledger), by="as_loaded")
+    if stack.own_head and ledger.arch.tie_word_embeddings:
+        ledger = ledger.map_groups(_with_matrix, by="own_head")
+    if stack.accumulates_unsharded and several:
+        ledger = ledger.map_groups(lambda group: replace(group, grad_shards=1), by="accumulates_unsharded")
+    return ledger
+
+
+def _adapters(ledger: Ledger, stack: Stack) -> Ledger:
+    """How many, how wide, and what they make their linears keep."""
+    if stack.expert_adapters:
+        rank = _rank(ledger)
+        ledger = ledger.map_groups(
+            lambda group: _with_expert_adapters(group, stack.expert_adapters, rank), by="expert_adapters"
+        )
+    if stack.narrow_adapters:
+        ledger = ledger.map_groups(lambda group: _narrow_adapters(group, ledger.compute_bytes), by="narrow_adapters")
+    if stack.keeps_outputs:
+        ledger = ledger.map_groups(_with_outputs, by="keeps_outputs")
+    return ledger
+
+
+def _saved(ledger: Ledger, stack: Stack, *, compiled: bool) -> Ledger:
+    """What backward finds."""
+    quantised = any(group.weights_quantised and group.kind == "block" for group in ledger.groups)
+    if quantised and stack.kbit_keeps_inputs:
+        ledger = ledger.map_groups(lambda group: _with_inputs(group, stack.kbit_keeps_inputs), by="kbit_keeps_inputs")
+    if stack.wide_activations and ledger.compute_bytes < _FP32:
+        ledger = ledger.map_groups(lambda group: _wide(group, ledger), by="wide_activations")
+    if stack.fused_qkv:
+        ledger = ledger.map_groups(_with_fused_qkv, by="fused_qkv")
+    if compiled or stack.fused_norms:
+        ledger = ledger.map_groups(_fused_norms, by="fused_norms")
+    return ledger.map_groups(_fused_activations, by="compiled") if compiled else ledger
 
 
 def saved_as(ledger: Ledger, other: Ledger) -> Ledger:

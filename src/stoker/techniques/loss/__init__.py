@@ -2,7 +2,7 @@
 
 from stoker.techniques.lookup import find_technique
 from stoker.techniques.loss.chunked import ChunkedLoss
-from stoker.techniques.loss.eager import EagerLoss, NarrowLoss, TwiceLoss, UpcastLoss
+from stoker.techniques.loss.eager import EagerLoss, NarrowLoss, ShiftedLoss, UpcastLoss
 from stoker.techniques.loss.fused_linear import CutLoss, LigerLoss, TrlChunkedLoss
 from stoker.techniques.protocols import LossTechnique
 
@@ -12,7 +12,7 @@ LOSSES: tuple[LossTechnique, ...] = (
     LigerLoss(),
     CutLoss(),
     UpcastLoss(),
-    TwiceLoss(),
+    ShiftedLoss(),
     NarrowLoss(),
     TrlChunkedLoss(),
 )
