@@ -260,6 +260,6 @@ def test_the_published_schema_knows_every_key() -> None:
     assert set(schema["required"]) == {"model", "task", "data"}
     assert schema["additionalProperties"] is False
     assert "base_dir" not in schema["properties"]
-    train = schema["$defs"]["TrainSpec"]["properties"]
+    train = schema["properties"]["train"]["properties"]
     assert train["lr"]["description"]
     assert Job.__doc__

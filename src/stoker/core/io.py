@@ -137,10 +137,10 @@ def _apply_override(value: dict[str, Any], text: str, places: _Places) -> None:
 def _validate(value: dict[str, Any], places: _Places) -> None:
     from pydantic import ValidationError
 
-    from stoker.core.job_schema import schema_model
+    from stoker.core.job_schema import job_validator
 
     try:
-        schema_model(Job).model_validate(value)
+        job_validator().validate_python(value)
     except ValidationError as error:
         raise _first_problem(error.errors(), value, places) from None
 
