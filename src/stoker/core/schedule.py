@@ -73,7 +73,8 @@ class TierSchedule:
     the next forward, just before the unit is needed (exact clipping without waiting); else all updates follow backward.
     `mean_boundary_frac`: boundary of a mean micro-batch over that of the fullest, which `UnitSpec` holds: what a
     layer-major step keeps of all its micro-batches together is their mean.
-    `piece_bytes`, `ring_pieces`: state goes through a ring of pieces, in and out. `exact_pinned`: host buffers have
+    `piece_bytes`, `ring_pieces`: state goes through a ring of pieces, in and out. `staging_pieces`: pieces in DRAM
+    through which state on flash is read ahead and written back. `exact_pinned`: host buffers have
     their exact size; else each rounds up to a power of two, as torch's pinned allocator does.
     `update_bytes_per_param`: DRAM traffic of a CPU step. `cpu_grad_bytes`: of one parameter's gradient on the host.
     """
@@ -88,6 +89,7 @@ class TierSchedule:
     mean_boundary_frac: float = 1.0
     piece_bytes: int = 64 * 2**20
     ring_pieces: int = 3
+    staging_pieces: int = 8
     update_bytes_per_param: float = 30.0
     cpu_grad_bytes: float = 4.0
 
