@@ -13,6 +13,7 @@ from stoker.core.codes import (
     report_codes,
     run_codes,
     technique_codes,
+    tier_codes,
 )
 from stoker.core.codes.code import Code
 
@@ -26,6 +27,7 @@ ALL_CODES: tuple[Code, ...] = (
     *environment_codes.CODES,
     *report_codes.CODES,
     *technique_codes.CODES,
+    *tier_codes.CODES,
 )
 
 

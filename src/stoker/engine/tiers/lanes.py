@@ -7,7 +7,6 @@ machine without a GPU.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -120,6 +119,7 @@ def lanes_for(device: torch.device) -> Lanes:
     return CudaLanes(device) if device.type == "cuda" else InlineLanes()
 
 
-def on_device(device: torch.device) -> AbstractContextManager[Any]:
-    """The CUDA device made current, where it is one."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+def copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    """The head of the longer one is what both hold; on CUDA only queued."""
+    size = min(target.numel(), source.numel())
+    target[:size].copy_(source[:size], non_blocking=True)
