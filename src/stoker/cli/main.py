@@ -3,6 +3,7 @@
 The language is chosen before the command modules are imported, because their help texts are translated then.
 """
 
+import gc
 import os
 import sys
 import traceback
@@ -16,6 +17,8 @@ from stoker.core.i18n import _, set_language
 
 EXIT_BUG = 1
 EXIT_INTERRUPTED = 130
+# Done in a second and with little garbage in cycles: walking every loaded class over and over is a tenth of their time.
+_BRIEF = ("plan", "size", "offers", "explain", "init")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -24,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not sys.warnoptions:  # python -W and PYTHONWARNINGS still show them
         warnings.simplefilter("ignore")  # advice of libraries to their callers, which is us and not the user
     set_language(_requested_language(arguments))
+    if arguments[:1] and arguments[0] in _BRIEF:
+        gc.disable()
     try:
         code = _run(arguments)
         if sys.stdout is not None:

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.core.estimate import CostEstimate, MemoryEstimate, TimeEstimate
-from stoker.core.explanation import Lever
 from stoker.core.hardware import Cluster
 from stoker.core.job import Job
 from stoker.core.profile import DataProfile
 from stoker.core.run_config import RunConfig
 from stoker.core.schedule import TierSchedule
+
+if TYPE_CHECKING:
+    from stoker.core.explanation import Lever  # what no plan that fits ever makes
 
 PLAN_SCHEMA_VERSION = 1
 
@@ -92,7 +94,7 @@ class Plan:
     usd_krw: float | None = None
     usd_krw_date: str | None = None
     model_family: str = ""
-    levers: tuple[Lever, ...] = ()
+    levers: "tuple[Lever, ...]" = ()
     levers_for: str = ""
     schema_version: int = PLAN_SCHEMA_VERSION
 

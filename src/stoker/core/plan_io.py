@@ -6,14 +6,13 @@ start from the file alone: the job, the resolved model, the profile, and each ca
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.core.codec import decode, dumps, encode, loads
 from stoker.core.errors import PlanningError
 from stoker.core.estimate import CostEstimate, MemoryEstimate, TimeEstimate
-from stoker.core.explanation import Lever
 from stoker.core.hardware import Cluster
 from stoker.core.i18n import _
 from stoker.core.job import Job
@@ -22,6 +21,9 @@ from stoker.core.plan import PLAN_SCHEMA_VERSION, Candidate, Plan, Rejection, Re
 from stoker.core.profile import DataProfile
 from stoker.core.run_config import RunConfig
 from stoker.core.schedule import TierSchedule
+
+if TYPE_CHECKING:
+    from stoker.core.explanation import Lever
 
 _SAME = (
     "num_params",
@@ -68,7 +70,7 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
             candidates=tuple(_candidate_from_json(row, f"candidates[{i}]") for i, row in enumerate(data["candidates"])),
             rejected=tuple(decode(Rejection, row, f"rejected[{i}]") for i, row in enumerate(data["rejected"])),
             notes=tuple(str(note) for note in data["notes"]),
-            levers=tuple(decode(Lever, row, f"levers[{i}]") for i, row in enumerate(data.get("levers", ()))),
+            levers=_levers(data.get("levers", ())),
             levers_for=str(data.get("levers_for", "")),
             offers_date=prices["date"],
             offers_age_days=prices["age_days"],
@@ -78,6 +80,14 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
         raise ValueError(f"the key {error.args[0]} is missing") from error
     except (TypeError, AttributeError) as error:
         raise ValueError(str(error)) from error
+
+
+def _levers(rows: Sequence[Any]) -> "tuple[Lever, ...]":
+    if not rows:
+        return ()
+    from stoker.core.explanation import Lever
+
+    return tuple(decode(Lever, row, f"levers[{i}]") for i, row in enumerate(rows))
 
 
 def read_plan(path: Path | str) -> Plan:

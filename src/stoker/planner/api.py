@@ -6,6 +6,7 @@ A pure function: no file, network or clock (`today` is given), so the same input
 import datetime
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from stoker.catalogue.freshness import freshness
 from stoker.catalogue.links import node_fabric
@@ -32,11 +33,13 @@ from stoker.planner.explain import (
     what_would_fit,
     with_reasons,
 )
-from stoker.planner.levers import find_levers
 from stoker.planner.notes import flash_note, planned_note, single_note
 from stoker.planner.rank import is_sure, rank
 from stoker.planner.space import clusters
 from stoker.techniques.packages import package_note
+
+if TYPE_CHECKING:
+    from stoker.core.explanation import Lever
 
 _OFFERS_SHOWN = 8
 
@@ -63,7 +66,6 @@ def make_plan(
     if snapshot is not None and here is None:
         _check_names(snapshot, job)
     found, rejected, nearest = _evaluate(evaluator, wanted, here, None if here else snapshot, today)
-    lost = None if any(c.fits for c in found) else nearest
     ranked = rank(job, found)
     kept = [c for c in ranked if c.fits and reject_after(job, c) is None]
     pick = next((c for c in kept if is_sure(c)), kept[0] if kept else None)
@@ -90,10 +92,16 @@ def make_plan(
         offers_age_days=_age_days(snapshot.date, today) if snapshot is not None and here is None else None,
         usd_krw=usd_krw,
         model_family=arch.family,
-        levers=find_levers(evaluator, lost) if lost else (),
+        levers=_levers(evaluator, lost) if lost else (),
         levers_for=f"{lost.cluster.label} {lost.run_config.label}" if lost else "",
         usd_krw_date=snapshot.usd_krw_date if snapshot is not None else None,
     )
+
+
+def _levers(evaluator: Evaluator, lost: Candidate) -> "tuple[Lever, ...]":
+    from stoker.planner.levers import find_levers  # only where nothing fits
+
+    return find_levers(evaluator, lost)
 
 
 def _own_notes(

@@ -17,13 +17,12 @@ from stoker.core.profile import DataProfile
 from stoker.core.run_config import RunConfig
 from stoker.estimators.ledger_sums import LedgerSums, sum_ledger
 from stoker.estimators.memory import estimate_memory
-from stoker.estimators.residual import corrected
 from stoker.estimators.scenario import Scenario, cut_lengths
 from stoker.estimators.tiers import schedule_of
 from stoker.estimators.total_time import estimate_time
 from stoker.planner.constraints import host_budgets
 from stoker.planner.space import run_configs, smallest_configs
-from stoker.techniques.passes import apply_passes
+from stoker.techniques.passes import one_rank, whole_model
 from stoker.techniques.runnable import planned_only
 
 FIT_PROBABILITY = 0.9  # what a pick must reach; below it a candidate is shown but not recommended
@@ -41,6 +40,7 @@ class Evaluator:
     efficiency: Efficiency
     is_here: bool = False
     _ledgers: dict[tuple[object, ...], tuple[Ledger, LedgerSums]] = field(default_factory=dict)
+    _whole: dict[tuple[object, ...], Ledger] = field(default_factory=dict)
     _variants: dict[str, "Evaluator"] = field(default_factory=dict)
     _latest: Scenario | None = field(default=None, init=False)
 
@@ -72,7 +72,11 @@ class Evaluator:
         if scenario.correction is not None or not self.efficiency.corrections or cluster.device.kind == "cpu":
             return memory
         factors = self.efficiency.memory_parts(self._key(cluster, config))
-        return corrected(memory, factors) if factors else memory
+        if not factors:
+            return memory
+        from stoker.estimators.residual import corrected  # only where own runs taught something
+
+        return corrected(memory, factors)
 
     def time(self, cluster: Cluster, config: RunConfig) -> TimeEstimate:
         """Step and run time."""
@@ -81,21 +85,18 @@ class Evaluator:
     def candidate(self, cluster: Cluster) -> Candidate | None:
         """The best configuration of `cluster`: fastest of those that surely fit, else the one most likely to fit."""
         fitting: list[tuple[RunConfig, MemoryEstimate, TimeEstimate]] = []
-        best: tuple[RunConfig, MemoryEstimate] | None = None
+        smallest: list[RunConfig] = []
         for family in run_configs(self.job, cluster, self.arch):
             if any(_makes_pointless(config, family[0]) for config, _memory, _time in fitting):
                 continue
             sized = self._fitting_sizes(cluster, family)
-            if not sized:
-                smallest = family[-1]
-                memory = self.memory(cluster, smallest)
-                if best is None or memory.expected_bytes < best[1].expected_bytes:
-                    best = smallest, memory
+            smallest += [] if sized else [family[-1]]
             fitting += [(config, memory, self.time(cluster, config)) for config, memory in sized]
         if fitting:
             config, memory, time = _fastest(fitting)
-        elif best is not None:
-            config, memory = best
+        elif smallest:
+            tried = [(config, self.memory(cluster, config)) for config in smallest]
+            config, memory = min(tried, key=lambda pair: pair[1].expected_bytes)
             time = self.time(cluster, config)
         else:
             return None
@@ -114,7 +115,7 @@ class Evaluator:
         if job == self.job:
             return self
         if name not in self._variants:
-            self._variants[name] = replace(self, job=job, _ledgers={}, _variants={})
+            self._variants[name] = replace(self, job=job, _ledgers={}, _whole={}, _variants={})
         return self._variants[name]
 
     def _host_has_room(self, cluster: Cluster, memory: MemoryEstimate) -> bool:
@@ -134,6 +135,8 @@ class Evaluator:
         Memory grows with the micro-batch, so the border is found by bisection; a share taken in one piece needs no
         sums of gradients, so it stands apart.
         """
+        if self._state_is_too_large(cluster, family[0]):
+            return []
         seen: dict[int, MemoryEstimate] = {}
 
         def fits(index: int) -> bool:
@@ -147,17 +150,21 @@ class Evaluator:
         found += [index for index in range(first, min(first + _SIZES_TIMED, len(family))) if fits(index)]
         return [(family[index], seen[index]) for index in found[:_SIZES_TIMED]]
 
+    def _state_is_too_large(self, cluster: Cluster, config: RunConfig) -> bool:
+        """Weights and state alone, which no batch size changes, exceed the device: most of a search ends here."""
+        if config.placement != "hbm" or self.efficiency.corrections:
+            return False
+        sums = self._ledger(config)[1]
+        return sums.params_bytes + sums.optimizer_bytes > cluster.device.visible_bytes
+
     def _ledger(self, config: RunConfig) -> tuple[Ledger, LedgerSums]:
-        key = (
-            config.precision,
-            config.recompute,
-            config.attention,
-            config.placement,
-            config.parallel,
-            config.gradient_accumulation_steps > 1,
-        )
+        several = config.gradient_accumulation_steps > 1
+        form = (config.precision, config.recompute, config.attention, several)
+        key = (*form, config.parallel, config.placement)
         if key not in self._ledgers:
-            ledger = apply_passes(self.arch, self.job, config)
+            if form not in self._whole:
+                self._whole[form] = whole_model(self.arch, self.job, config)
+            ledger = one_rank(self._whole[form], config)
             self._ledgers[key] = ledger, sum_ledger(ledger)
         return self._ledgers[key]
 

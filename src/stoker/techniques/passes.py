@@ -21,6 +21,11 @@ def apply_passes(arch: ModelArch, job: Job, config: RunConfig) -> Ledger:
     Bytes are per parameter and per copy; sums belong to the estimators. Raises PlanningError ST380 for a pinned
     technique that is not built, ModelError ST280 or ST281 for a recompute or an adapter that finds nothing to act on.
     """
+    return one_rank(whole_model(arch, job, config), config)
+
+
+def whole_model(arch: ModelArch, job: Job, config: RunConfig) -> Ledger:
+    """The ledger of the undivided model: the passes that no number of GPUs changes, so a search makes them once."""
     ledger = adapter(job.tune.method).apply(untouched(arch), job.tune)
     number_format = precision(config.precision)
     ledger = number_format.apply(ledger)
@@ -28,9 +33,12 @@ def apply_passes(arch: ModelArch, job: Job, config: RunConfig) -> Ledger:
     ledger = replace(ledger, accumulates_fp32=number_format.accumulates_fp32 and several)
     ledger = attention(config.attention).apply(ledger)
     ledger = recompute(config.recompute).apply(ledger)
-    ledger = _with_optimizer(ledger, optimizer(job.train.optimizer))
-    ledger = parallel(config.parallel).apply(ledger, config.parallel)
-    return placement(config.placement).apply(ledger)
+    return _with_optimizer(ledger, optimizer(job.train.optimizer))
+
+
+def one_rank(ledger: Ledger, config: RunConfig) -> Ledger:
+    """`ledger` as one rank holds it."""
+    return placement(config.placement).apply(parallel(config.parallel).apply(ledger, config.parallel))
 
 
 def _with_optimizer(ledger: Ledger, technique: Optimizer) -> Ledger:

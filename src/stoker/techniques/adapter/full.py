@@ -1,6 +1,6 @@
 """Full tuning: every parameter learns, except what `tune.freeze` names."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from stoker.core.job import TuneSpec
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Full:
     """No adapter."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "full"
 

@@ -8,7 +8,7 @@ between blocks are fp32 too. Each forward, backward and recomputation unpacks ea
 linear at a time, so a step is slower than LoRA's.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -28,9 +28,10 @@ _SCALE_CODE_BYTES: Final = 256 * 4 + 4  # the scales' own code book and their me
 _WIDTHS: Final = {"16bit": 2.0, "fp32": 4.0}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QLoRA:
     """LoRA on nf4 weights; needs bitsandbytes."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "qlora"
 

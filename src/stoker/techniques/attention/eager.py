@@ -1,15 +1,16 @@
 """Attention as plain matrix products: the score matrix of every head is kept for backward (5as/h in 2205.05198)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from stoker.core.hardware import Device
 from stoker.core.ledger import Ledger
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Eager:
     """Scores, softmax and dropout mask stay, each tokens x keys x heads."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "eager"
     hf_name: ClassVar[str] = "eager"

@@ -1,6 +1,5 @@
 """FlashAttention-2 through the package flash-attn: needs an Ampere or newer GPU and 16-bit compute."""
 
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import ClassVar
 
@@ -11,9 +10,10 @@ from stoker.core.ledger import Ledger
 from stoker.techniques.attention.sdpa import without_scores
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Flash:
     """Saves what sdpa saves; a T4 or V100 (below compute capability 8.0) never gets it."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "flash"
     hf_name: ClassVar[str] = "flash_attention_2"

@@ -1,15 +1,16 @@
 """torch's scaled_dot_product_attention: fused kernels that recompute scores in backward, on every device."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from stoker.core.hardware import Device
 from stoker.core.ledger import Ledger, ModuleGroup
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sdpa:
     """Keeps query, key, value, output and one log-sum-exp per row; never the score matrix."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "sdpa"
     hf_name: ClassVar[str] = "sdpa"

@@ -4,16 +4,16 @@
 calibration run replaces them. Memory is priced as without it, which is the safe side.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
     """torch.compile with dynamic shapes: lengths vary from batch to batch."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "compile"
     kernel_frac: ClassVar[float] = 0.5  # assumed

@@ -1,15 +1,15 @@
 """No capture: Python launches every kernel."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EagerLoop:
     """The model as it is."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "none"
     kernel_frac: ClassVar[float] = 1.0

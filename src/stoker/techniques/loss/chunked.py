@@ -4,7 +4,6 @@ Bytes per logit of one chunk: the logits in the compute dtype and at most two fp
 0.98 GiB for 1,024 x 128,256). Price: the vocabulary projection runs again in backward, 2 H V more FLOPs a token.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -13,9 +12,10 @@ if TYPE_CHECKING:
 CHUNK_TOKENS = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkedLoss:
     """cross_entropy a chunk at a time, recomputed in backward."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "chunked"
     recomputes_head: ClassVar[bool] = True

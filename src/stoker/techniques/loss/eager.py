@@ -6,7 +6,6 @@ this kernel lets go but a model's own output object holds. Case 1 names the firs
 3.91 of fp32 copy, 3.91 of fp32 gradient for 8,192 x 128,256.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from stoker.techniques.loss.foreign import ForeignLoss
@@ -15,9 +14,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EagerLoss:
     """cross_entropy over all logits at once."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "eager"
     recomputes_head: ClassVar[bool] = False
@@ -59,9 +59,10 @@ class EagerLoss:
         return functional.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), reduction="sum")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UpcastLoss(ForeignLoss):
     """transformers before 4.45: the model returns fp32 logits, shifted into a copy; 16 bytes a logit, 4 held."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "upcast"
 
@@ -75,13 +76,14 @@ class UpcastLoss(ForeignLoss):
         return 4.0 * tokens * num_outputs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftedLoss(ForeignLoss):
     """Early 2024's trainers over models that shift their own logits: 22 bytes a logit, 4 held.
 
     16-bit logits, their fp32 form as Accelerate's autocast returns it, log-softmax, and three fp32 gradients, one of
     them of the shifted slice. Qwen-7B ran at 16,384 tokens of 151,936 outputs on 80 GB, so it cannot be above 24.
     """
+
+    __slots__ = ()
 
     name: ClassVar[str] = "shifted"
 
@@ -97,9 +99,10 @@ class ShiftedLoss(ForeignLoss):
         return 4.0 * tokens * num_outputs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NarrowLoss(ForeignLoss):
     """cross_entropy on 16-bit logits (LitGPT, Qwen's own code): log-softmax and both gradients in 16 bits, 8 bytes."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "narrow"
 

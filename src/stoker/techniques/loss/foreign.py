@@ -1,6 +1,5 @@
 """A loss of other people's programs: priced for `stoker validate`, never built by this engine."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from stoker.core.errors import PlanningError
@@ -10,9 +9,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignLoss:
     """What such losses share; each states its own bytes."""
+
+    __slots__ = ()
 
     name: ClassVar[str]
     recomputes_head: ClassVar[bool] = False

@@ -5,7 +5,6 @@ alone, GiB): Liger 6.05, cut cross-entropy 3.09, TRL's chunked negative log-like
 its gradient and the hidden states is what the classes below state; tests/unit/test_techniques_loss.py holds them to it.
 """
 
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,9 +18,10 @@ if TYPE_CHECKING:
 LIGER_CHUNK_TOKENS = 256  # about tokens x width / outputs, rounded up to a power of two; 128 to 1,024 in practice
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LigerLoss:
     """liger-kernel: gradients of hidden states and weight already in forward, a chunk of tokens at a time."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "liger"
     recomputes_head: ClassVar[bool] = False
@@ -57,9 +57,10 @@ class LigerLoss:
         return criterion(weight, hidden.flatten(0, -2), labels.flatten(), bias).float()  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CutLoss:
     """Cut cross-entropy (arXiv 2411.09009): logits live in the kernel's own registers; backward makes them again."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "cce"
     recomputes_head: ClassVar[bool] = True
@@ -94,9 +95,10 @@ class CutLoss:
         return loss.float()  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrlChunkedLoss(ForeignLoss):
     """TRL's default: chunks of tokens whose fp32 logits autograd keeps, with an fp32 copy of the weight."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "trl_chunked"
 

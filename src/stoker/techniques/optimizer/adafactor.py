@@ -5,7 +5,6 @@ whole update as a temporary. torch factors the last two dimensions only, so conv
 their size each way; the ledger counts those, and position tables, in full.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker.core.ledger import ModuleGroup
@@ -15,9 +14,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Adafactor:
     """torch's Adafactor: relative steps of at most `lr` times the parameter's own size."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "adafactor"
     step_temp_bytes_per_param: ClassVar[float] = 0.0

@@ -4,7 +4,6 @@ Over fp32 parameters or masters that is 8 bytes a parameter, and it exists only 
 torch also keeps one step counter of 4 bytes a parameter *tensor*; that is left out.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker.core.ledger import ModuleGroup
@@ -14,9 +13,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AdamW:
     """Decoupled weight decay, betas 0.9 and 0.999, epsilon 1e-8."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "adamw"
     step_temp_bytes_per_param: ClassVar[float] = 0.0  # fused: no temporaries (torch's multi-tensor loop: 4)

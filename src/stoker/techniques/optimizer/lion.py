@@ -3,7 +3,6 @@
 4 bytes a parameter over fp32. The learning rate that suits it is 3 to 10 times smaller than AdamW's.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker.core.ledger import ModuleGroup
@@ -14,9 +13,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Lion:
     """Betas 0.9 and 0.99, decoupled weight decay; our own loop, for torch has none."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "lion"
     step_temp_bytes_per_param: ClassVar[float] = 0.0

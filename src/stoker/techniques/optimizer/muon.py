@@ -6,7 +6,6 @@ heads, norms, biases, expert stacks (3-D). Five Newton-Schulz iterations in bf16
 learning rate serves both halves.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from stoker.core.ledger import ModuleGroup
@@ -19,9 +18,10 @@ _ITERATIONS: Final = 5
 _BF16_BYTES: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Muon:
     """torch's Muon (momentum 0.95, Nesterov) beside torch's AdamW."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "muon"
     step_temp_bytes_per_param: ClassVar[float] = 0.0

@@ -1,6 +1,5 @@
 """SGD with momentum 0.9: one buffer a parameter (4 bytes in fp32), made in the first step."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker.core.ledger import ModuleGroup
@@ -10,9 +9,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SGD:
     """Heavy-ball momentum 0.9; weight decay is added to the gradient, as torch does it."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "sgd"
     step_temp_bytes_per_param: ClassVar[float] = 0.0

@@ -5,7 +5,6 @@ Which samples a step holds is fixed by the data order, so the learning curve sta
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
@@ -15,9 +14,10 @@ _TOP_GROUPS = 12  # the longest micro-batches of a step are priced one by one: t
 _SPREAD_GROUPS = 12  # of the others, evenly spaced ones stand for their neighbours
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Bucketed:
     """Longest micro-batch first: the peak comes early and later ones fit into its memory."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "bucketed"
 

@@ -1,15 +1,15 @@
 """No packing: every sample is padded to the longest one of the data (at most `train.seq_len`)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from stoker.core.profile import LengthDistribution
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Padded:
     """One shape throughout; most of it padding where lengths vary."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "none"
 

@@ -6,7 +6,7 @@ all-to-all in and out of attention turn tokens / cp with all heads into all toke
 Weights are sharded over dp_shard x cp, as torchtitan and DeepSpeed do. Attention work is taken as balanced.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from stoker.core.i18n import _
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ContextParallel:
     """Over `cp` ranks."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "context"
     can_run: ClassVar[bool] = False

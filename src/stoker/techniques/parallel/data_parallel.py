@@ -5,7 +5,7 @@ are summed there; only GPU 0 holds the optimizer's state, so it is the fullest. 
 interpreter lock, so launches of N replicas follow each other.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from stoker.core.i18n import _
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DataParallel:
     """Over dp_replicate GPUs of one process; the ledger is GPU 0's."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "data_parallel"
     can_run: ClassVar[bool] = False

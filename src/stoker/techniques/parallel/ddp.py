@@ -6,7 +6,7 @@ unit its shard is all-reduced over the copies.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from stoker.core.ledger import Ledger, ModelArch
@@ -23,9 +23,10 @@ BUCKET_BYTES: Final = 25 * MIB  # torch's default bucket_cap_mb
 _REDUCE_BYTES: Final = 4.0  # FSDP's gradients cross the wire in fp32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DDP:
     """torch.nn.parallel.DistributedDataParallel; the outer half of HSDP."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "ddp"
     can_run: ClassVar[bool] = True

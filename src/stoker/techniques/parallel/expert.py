@@ -5,7 +5,7 @@ all-to-all of tokens x top_k x width each way, forward and backward. Load is tak
 for others as others compute for it. `ep` adds no ranks of its own (Megatron, torchtitan).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertParallel:
     """Over `ep` ranks."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "expert"
     can_run: ClassVar[bool] = False

@@ -9,7 +9,7 @@ Under a pipeline gathering for every micro-batch would cost m times as much, so 
 kept, and gradients are summed whole in fp32 and scattered once (torchtitan's default): a stage holds both.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from stoker.core.ledger import Ledger, ModelArch, ModuleGroup
@@ -27,9 +27,10 @@ _PREFETCHED: Final = 2  # the block at work and the one gathered ahead
 _OVERLAPPED: Final = 0.9  # of the blocks' traffic: all but the first gather and the last scatter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FSDP:
     """Full sharding."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "fsdp"
     can_run: ClassVar[bool] = True

@@ -4,7 +4,7 @@ It buys memory only: time is that of one GPU plus the hops of activations from c
 head and the logits, the first the embedding.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from stoker.core.i18n import _
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSplit:
     """Over `pp` GPUs of one process."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "layer_split"
     can_run: ClassVar[bool] = False

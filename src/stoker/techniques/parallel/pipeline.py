@@ -7,7 +7,7 @@ logits, so memory is that of the fuller of the two and time that of the last, on
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """Over `pp` stages of `virtual_stages` chunks each."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "pipeline"
     can_run: ClassVar[bool] = False

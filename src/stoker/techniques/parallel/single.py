@@ -1,6 +1,6 @@
 """One process on one device: nothing sharded, nothing sent."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from stoker.core.ledger import Ledger, ModelArch
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Single:
     """The option that is always shown beside the others."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "single"
     can_run: ClassVar[bool] = True

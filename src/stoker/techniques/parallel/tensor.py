@@ -6,7 +6,7 @@ critical path. Saved tensors inside a half are cut; with sequence parallel those
 34 s b h becomes 34 / t, without it 10 + 24 / t (Korthikanti et al., 2205.05198, section 4).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 _ASYNC_HIDES: Final = 0.4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorParallel:
     """Over `tp` neighbouring ranks."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "tensor"
     can_run: ClassVar[bool] = False

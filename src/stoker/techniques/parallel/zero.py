@@ -4,7 +4,7 @@ Stage 1 scatters gradients once a step, stage 2 after every micro-batch, bucket 
 update every rank gathers the new weights, which nothing hides. Together as many bytes as DDP's all-reduce.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from stoker.core.ledger import Ledger, ModelArch, ModuleGroup
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 BUCKET_BYTES: Final = 1e9  # DeepSpeed's default reduce_bucket_size: 5e8 elements of 2 bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Zero:
     """Over dp_shard x cp ranks."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "zero"
     can_run: ClassVar[bool] = False

@@ -1,14 +1,15 @@
 """Everything in the device's own memory: no transfers, nothing on the host."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from stoker.core.ledger import Ledger
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Hbm:
     """One tier."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "hbm"
     can_run: ClassVar[bool] = True

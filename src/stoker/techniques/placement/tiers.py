@@ -8,7 +8,7 @@ DRAM, which a CPU step reads and writes three times as often.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from stoker.core.ledger import Ledger
@@ -16,9 +16,10 @@ from stoker.core.run_config import TierShares
 from stoker.core.schedule import LinkSpeeds, Tier, TierSchedule, UnitPlacement, UnitSpec, UpdateLaneName
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Tiers:
     """GPU memory, DRAM and NVMe. Priced; this version's engine does not execute schedules yet."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "tiers"
     can_run: ClassVar[bool] = False

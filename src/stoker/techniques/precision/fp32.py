@@ -1,7 +1,7 @@
 """fp32 throughout: 4 bytes a weight, 4 a gradient, no master."""
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker.core.hardware import Device
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fp32:
     """The exact reference, on every device."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "fp32"
     compute_dtype: ClassVar[str] = "fp32"

@@ -8,7 +8,7 @@ embeddings, head, and linears whose sides are no multiples of 16 stay bf16. Else
 """
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -28,9 +28,10 @@ _BF16: Final = Bf16(name="bf16", masters=True)
 _LAYOUTS: Final = 2.0  # a weight's fp8 copy, row and column major
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fp8:
     """bf16 with fp32 masters, products of the blocks' linears in fp8; needs torchao."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "fp8"
     compute_dtype: ClassVar[str] = "bf16"

@@ -3,7 +3,7 @@
 Memory 2 T h L plus one block's working set (2205.05198), time one more forward of every block.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from stoker.core.errors import ModelError
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FullRecompute:
     """Hugging Face's gradient checkpointing, non-reentrant (it works with frozen inputs and DDP, case 21)."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "full"
 

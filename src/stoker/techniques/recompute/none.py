@@ -1,6 +1,6 @@
 """No recomputation: everything that backward needs is kept."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from stoker.core.ledger import Ledger
@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NoRecompute:
     """Leaves the ledger and the model as they are."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "none"
 

@@ -4,7 +4,7 @@ Each input crosses PCIe once each way in a micro-batch, beside the computation: 
 forward, the copy in under the backward of the block above (it is fetched one block ahead).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from stoker.core.ledger import Ledger
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadedRecompute:
     """Like `full`, bit for bit."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "offloaded"
 

@@ -8,7 +8,7 @@ Expert stacks (one grouped product) run again.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from stoker.core.ledger import Ledger, ModuleGroup
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SelectiveRecompute:
     """torch's selective activation checkpointing in every block."""
+
+    __slots__ = ()
 
     name: ClassVar[str] = "selective"
 
