@@ -98,7 +98,6 @@ class TierSchedule:
         if names != [placement.unit for placement in self.placements] or len(set(names)) != len(names):
             raise ValueError("a schedule needs one placement a unit, in the units' order")
 
-
     @property
     def kept_boundaries(self) -> float:
         """Boundaries of the fullest micro-batch that the kept ones of a step amount to."""
