@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import candidate, in_won, plan
 
+from stoker.core.estimate import Source
+from stoker.core.explanation import ExplainedTerm, Explanation, Input
 from stoker.core.i18n import set_language
 from stoker.core.plan import Rejection
 from stoker.report.document import Bar, Bars, Curves, Series
@@ -92,6 +94,15 @@ def test_axis_ticks_are_few_and_inside(low: float, span: float) -> None:
     assert all(low - span * 0.01 <= mark <= high + span * 0.01 for mark in marks)
 
 
+def explained() -> Explanation:
+    """One term of memory: 1,000 tokens of 2 MB each."""
+    tokens = Input(symbol="T", meaning="tokens", value=1000, unit="count", source=Source.ASSUMED)
+    term = ExplainedTerm(
+        name="activations", value=2e9, formula="T * c", words="kept", inputs=(tokens,), source=Source.ASSUMED
+    )
+    return Explanation(rank=1, memory=(term,), phases=(), step=(), total=())
+
+
 def test_the_plan_names_pick_runner_up_and_rejections() -> None:
     text = plan_text(plan())
     starred = [line for line in text.splitlines() if line.startswith("*")]
@@ -106,7 +117,7 @@ def test_the_plan_names_pick_runner_up_and_rejections() -> None:
     ):
         assert part in text
     assert "activations" not in text
-    assert "activations" in plan_text(plan(), explain=True)
+    assert "activations" in plan_text(plan(), explanation=explained())
 
 
 def test_a_long_plan_shows_the_telling_rows_and_says_how_many_more() -> None:
@@ -157,7 +168,8 @@ def test_reasons_that_differ_in_numbers_only_are_told_once() -> None:
 
 def test_the_korean_plan_is_korean_and_fits_cp949() -> None:
     set_language("ko")
-    text = plan_text(in_won(plan()), explain=True)
+    text = plan_text(in_won(plan()), explanation=explained())
     assert "700원" in text
+    assert "활성값" in text
     assert "GPU당 메모리" in text
     assert text.encode("cp949")
