@@ -4,6 +4,7 @@ Nothing here repeats a formula of the estimators: products of the shown inputs a
 levers with plans that were made with the change in the job.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from planning import KCELECTRA, LLAMA_8B, arch_of, comments_job, lm_job, plan_of
 from stoker.catalogue.efficiency import load_efficiency
 from stoker.catalogue.gpus import all_devices, find_device
+from stoker.cli.main import main
 from stoker.core.efficiency import Efficiency
 from stoker.core.explanation import ExplainedTerm, Explanation, Input
 from stoker.core.job import Job, RunPins
@@ -172,7 +174,22 @@ def test_case_37_over_the_peak_is_an_error_that_names_the_likely_peak() -> None:
     share, problem = share_of_peak(1.04 * 989.5e12, find_device("H100-SXM5-80GB"), "bf16")
     assert share is None and "104%" in problem and "fp8" in problem and "wrong peak" in problem
     assert any(name == "A100-SXM4-80GB bf16 dense" for name in name_peak(312e12, all_devices()))
+    assert "stoker explain 989.5TFLOPS" in problem
     assert "H200-SXM-141GB bf16 with sparsity" in name_peak(1979e12, all_devices())
+
+
+def test_case_37_the_command_says_whose_peak_a_figure_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """312 is an A100's dense bf16, and int8's dense peak halved once too often; 624 is the same with sparsity."""
+
+    def peaks(figure: str) -> list[str]:
+        with pytest.raises(SystemExit) as left:
+            main(["explain", figure, "--json"])
+        assert left.value.code == 0
+        return list(json.loads(capsys.readouterr().out)["peak_of"])
+
+    assert {"A100-SXM4-80GB bf16 dense", "A100-SXM4-80GB int8 halved twice"} <= set(peaks("312TFLOPS"))
+    assert "A100-SXM4-80GB bf16 with sparsity" in peaks("624 TFLOP/s")
+    assert peaks("3.3TFLOPS") == []
 
 
 def test_mfu_of_a_plan_is_its_model_flops_over_time_and_peak() -> None:

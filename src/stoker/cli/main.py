@@ -36,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     except (BrokenPipeError, NobodyListens):
         discard(sys.stdout)  # `stoker ... | head` ends silently
         code = 0
+    finally:
+        gc.enable()  # for whoever calls this from Python
     sys.exit(code)
 
 

@@ -6,6 +6,7 @@ slip in (case 37). More than the peak cannot be: then the device, the FLOP count
 
 from stoker.core.hardware import Device
 from stoker.core.i18n import _
+from stoker.core.units import TFLOP
 
 
 def peak_flops_per_s(device: Device, dtype: str) -> tuple[str, float]:
@@ -36,4 +37,5 @@ def over_the_peak(flops_per_s: float, share: float, device: Device, dtype: str) 
         text += "; " + _("{device} reaches that in {names}: {dtype} is likely the wrong peak").format(
             device=device.name, names=", ".join(likely), dtype=dtype
         )
-    return text
+    peak = f"{device.peak_flops_per_s[dtype] / TFLOP:.4g}TFLOPS"
+    return text + "; " + _("whose peak a figure is says `stoker explain {peak}`").format(peak=peak)

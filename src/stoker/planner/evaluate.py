@@ -39,9 +39,9 @@ class Evaluator:
     arch: ModelArch
     efficiency: Efficiency
     is_here: bool = False
-    _ledgers: dict[tuple[object, ...], tuple[Ledger, LedgerSums]] = field(default_factory=dict)
-    _whole: dict[tuple[object, ...], Ledger] = field(default_factory=dict)
-    _variants: dict[str, "Evaluator"] = field(default_factory=dict)
+    _ledgers: dict[tuple[object, ...], tuple[Ledger, LedgerSums]] = field(default_factory=dict, init=False)
+    _whole: dict[tuple[object, ...], Ledger] = field(default_factory=dict, init=False)
+    _variants: dict[str, "Evaluator"] = field(default_factory=dict, init=False)
     _latest: Scenario | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class Evaluator:
         if job == self.job:
             return self
         if name not in self._variants:
-            self._variants[name] = replace(self, job=job, _ledgers={}, _whole={}, _variants={})
+            self._variants[name] = replace(self, job=job)
         return self._variants[name]
 
     def _host_has_room(self, cluster: Cluster, memory: MemoryEstimate) -> bool:

@@ -124,7 +124,7 @@ def _priced(evaluator: Evaluator, changed: _Changed, expected: int, step_s: floa
 
 def _plain_scenario(evaluator: Evaluator, job: Job, config: RunConfig, cluster: Cluster) -> Scenario:
     """The scenario without corrections: they hold for one configuration, and both sides must be alike."""
-    other = evaluator if job == evaluator.job else replace(evaluator, job=job, _ledgers={}, _variants={})
+    other = evaluator if job == evaluator.job else replace(evaluator, job=job)
     return replace(other.scenario(cluster, config), correction=None)
 
 

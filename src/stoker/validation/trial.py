@@ -60,6 +60,7 @@ _GPUS_A_NODE = 8
 _IMAGES_A_BATCH = 128  # where a table of image speeds leaves it open; beyond some dozens it hardly changes the speed
 _WORKERS = 256  # benchmarks keep the GPU fed: synthetic data, DALI, or loaders tuned until they do not limit
 _LEAST_TOKENS = 2048  # of a run that is only said to have run out of memory: what fine-tuning tables usually take
+_BINS_FROM = 512  # tokens: shorter samples of a corpus are nearly all full
 _NOT_PREDICTED = {
     "mfu": "derived from the step time, which is scored",
     "failed": "a failure that says nothing about memory or time",
@@ -109,6 +110,8 @@ def build_trial(measurement: Measurement, efficiency: Efficiency, *, unseen: Col
 def _reason_not_to(measurement: Measurement) -> str:
     if measurement.quality == "suspect":
         return "suspect: fails a physics or consistency check of the table's authors"
+    if measurement.metric == "mfu" and measurement.value > 1.0:
+        return "more than the peak cannot be: an error, not a figure"
     return _NOT_PREDICTED.get(measurement.metric, "")
 
 
@@ -272,6 +275,8 @@ def _lengths(measurement: Measurement, stack: Stack, model: PublishedModel, meth
         raise Gap("the sequence length is not stated")
     if method.packed or stack.packing == "packed":
         return lengths_constant(limit)
+    if stack.binned_frac < 1.0 and limit >= _BINS_FROM:
+        return lengths_constant(round(stack.binned_frac * limit))
     described = read_lengths(measurement)
     if described is None:
         known = find_text_lengths(measurement.note)
