@@ -26,7 +26,9 @@ def aligned(count: int, to: int = ALIGN_BYTES) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Slot:
-    """A parameter that learns. `index`: its place among all of them; `group`: of hyperparameters.
+    """A parameter that learns, of `count` elements, also while it is away and has no storage.
+
+    `index`: its place among all of them; `group`: of hyperparameters.
 
     `steps`: updates it has had; a step in which it got no gradient does not count, as in torch.
     """
@@ -34,13 +36,14 @@ class Slot:
     index: int
     name: str
     param: nn.Parameter
+    count: int
     group: int
     start: int = 0
     steps: int = 0
 
     @property
     def stop(self) -> int:
-        return self.start + self.param.numel()
+        return self.start + self.count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +143,7 @@ class UnitLayout:
 
     @property
     def num_trainable(self) -> int:
-        return sum(slot.param.numel() for slot in self.slots)
+        return sum(slot.count for slot in self.slots)
 
     @property
     def pieces(self) -> Iterator[tuple[Block, Piece]]:
@@ -221,7 +224,7 @@ def lay_out_unit(
     weights = grads = state = 0
     for dtype in (torch.bfloat16, torch.float32):
         slots = [
-            Slot(index=order[id(p)], name=label, param=p, group=groups[id(p)])
+            Slot(index=order[id(p)], name=label, param=p, count=p.numel(), group=groups[id(p)])
             for label, p in learning
             if p.dtype == dtype
         ]
