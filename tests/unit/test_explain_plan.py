@@ -17,7 +17,7 @@ from stoker.catalogue.gpus import all_devices, find_device
 from stoker.cli.main import main
 from stoker.core.efficiency import Efficiency
 from stoker.core.explanation import ExplainedTerm, Explanation, Input
-from stoker.core.job import Job, RunPins
+from stoker.core.job import Job, ParallelSpec, RunPins
 from stoker.core.plan import Plan
 from stoker.core.plan_io import plan_from_json, plan_to_json
 from stoker.core.utilisation import share_of_peak
@@ -78,6 +78,18 @@ def test_state_follows_from_the_inputs_that_are_shown() -> None:
     logits = terms["logits"]
     assert logits.value == pytest.approx(value(logits, "rows") * value(logits, "V") * value(logits, "B"))
     assert (value(logits, "rows"), value(logits, "V")) == (2048, 128_256)
+
+
+def test_under_tensor_and_pipeline_parallel_the_terms_are_of_the_rank_itself() -> None:
+    """A quarter of Llama 3.1 8B, its few norms apart; 2 bytes of gradient, 4 of master and 8 of moments each."""
+    run = replace(PINNED, micro_batch_size=1, parallel=ParallelSpec(tp=2, pp=2))
+    job = lm_job(gpus=["H100-SXM5-80GB"], num_gpus=4, batch=16, tokens=1024, run=run)
+    _plan, found = explained(job)
+    terms = {term.name: term for term in found.memory}
+    grads, states = terms["grads"], terms["optimizer_states"]
+    assert value(grads, "N_t") == value(states, "N_t") == pytest.approx(8_030_261_248 / 4, rel=1e-3)
+    assert (value(grads, "q"), value(states, "m"), value(states, "o")) == (2, 4, 8)
+    assert states.value == value(states, "N_t") * (4 + 8)
 
 
 def test_activations_follow_from_the_inputs_that_are_shown() -> None:

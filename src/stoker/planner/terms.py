@@ -135,19 +135,26 @@ def _shards(count: float) -> Input:
     return given("shards", _("GPUs that share it"), count)
 
 
-def _learning(scenario: Scenario) -> Input:
-    return given("N_t", _("parameters that learn"), scenario.ledger.num_trainable)
+def _learning(scenario: Scenario) -> int:
+    """What learns of the rank's own groups: tensor, pipeline and expert parallel have divided them already."""
+    return sum(g.repeats * g.trainable for g in scenario.ledger.groups)
+
+
+def _learning_input(scenario: Scenario) -> Input:
+    learn = _learning(scenario)
+    whole = learn == scenario.ledger.num_trainable
+    return given("N_t", _("parameters that learn") if whole else _("parameters of this rank that learn"), learn)
 
 
 def _grads(scenario: Scenario, _memory: MemoryEstimate) -> _Inputs:
     groups = [g for g in scenario.ledger.groups if g.trainable]
-    learn = max(scenario.ledger.num_trainable, 1)
+    learn = max(_learning(scenario), 1)
     held = sum(
         g.repeats * (g.base_trainable * g.grad_bytes_per_param + g.adapter_params * g.adapter_bytes_per_param)
         for g in groups
     )
     return (
-        _learning(scenario),
+        learning_input(scenario),
         given("q", _("bytes of a gradient"), held / learn, "bytes_per_param"),
         given("g", _("micro-batches of a step"), scenario.config.gradient_accumulation_steps),
         _shards(max((g.grad_shards for g in groups), default=1)),
@@ -156,11 +163,11 @@ def _grads(scenario: Scenario, _memory: MemoryEstimate) -> _Inputs:
 
 def _states(scenario: Scenario, _memory: MemoryEstimate) -> _Inputs:
     groups = [g for g in scenario.ledger.groups if g.trainable]
-    learn = max(scenario.ledger.num_trainable, 1)
+    learn = max(_learning(scenario), 1)
     masters = sum(g.repeats * g.base_trainable * g.master_bytes_per_param for g in groups) / learn
     moments = sum(g.repeats * g.state_bytes for g in groups) / learn
     return (
-        _learning(scenario),
+        learning_input(scenario),
         given("m", _("bytes of the fp32 master"), masters, "bytes_per_param"),
         given("o", _("bytes of {optimizer}'s state").format(optimizer=scenario.optimizer), moments, "bytes_per_param"),
         _shards(max((g.state_shards for g in groups), default=1)),

@@ -17,7 +17,7 @@ from stoker.estimators.compute import optimizer_time
 from stoker.estimators.scenario import Scenario, mean_batch
 from stoker.estimators.total_time import num_evaluations, num_saves, save_s
 from stoker.estimators.utilisation import peak_of
-from stoker.planner.terms import constant, given
+from stoker.planner.terms import constant, given, learning_input
 
 _Inputs = tuple[Input, ...]
 
@@ -177,7 +177,7 @@ def _optimizer(run: _Run) -> _Inputs:
     shares = run.scenario.efficiency.speed(device, run.scenario.ledger.compute_dtype)
     moved = optimizer_time(run.scenario).device_s * device.memory_bytes_per_s * shares.memory_frac
     return (
-        given("N_t", _("parameters that learn"), run.scenario.ledger.num_trainable),
+        learning_input(run.scenario),
         given("bytes", _("read and written by the update"), moved, "bytes"),
         given("B", _("memory bandwidth"), device.memory_bytes_per_s, "bytes_per_s", device.source),
         given("e_m", _("share of the bandwidth"), shares.memory_frac, "frac", shares.source),
