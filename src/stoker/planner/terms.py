@@ -140,7 +140,8 @@ def _learning(scenario: Scenario) -> int:
     return sum(g.repeats * g.trainable for g in scenario.ledger.groups)
 
 
-def _learning_input(scenario: Scenario) -> Input:
+def learning_input(scenario: Scenario) -> Input:
+    """N_t, and whether it is the model's or only this rank's."""
     learn = _learning(scenario)
     whole = learn == scenario.ledger.num_trainable
     return given("N_t", _("parameters that learn") if whole else _("parameters of this rank that learn"), learn)
