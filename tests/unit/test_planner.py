@@ -88,6 +88,40 @@ def test_what_is_not_offered_yet_says_so(pins: RunPins, method: str, num_gpus: i
     assert [r.code for r in plan.rejected] == ["ST323"]
 
 
+def test_case_6_qlora_says_that_experts_stay_wide() -> None:
+    """Qwen3-30B-A3B: 48 blocks x 128 experts x 3 matrices of 2,048 x 768 = 28.99 of 30.53 G parameters, 58.0 GB."""
+    config = {
+        "model_type": "qwen3_moe",
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "moe_intermediate_size": 768,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "vocab_size": 151936,
+        "max_position_embeddings": 40960,
+    }
+    plan = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, batch=8, method="qlora"), config)
+    said = [note for note in plan.notes if "NOT quantised" in note]
+    assert len(said) == 1 and "29.0 B of 30.5 B" in said[0] and "58.0 GB" in said[0]
+    assert plan.candidates[0].memory.terms["params"] > 2 * 48 * 128 * 3 * 2048 * 768
+    for other, shape in (("lora", config), ("qlora", TINY)):
+        notes = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, batch=8, method=other), shape).notes
+        assert not any("NOT quantised" in note for note in notes)
+
+
+def test_muon_is_not_planned_under_fsdp() -> None:
+    pinned = RunPins(parallel=ParallelSpec(dp_shard=2))
+    job = lm_job(gpus=["H100-SXM5-80GB"], num_gpus=2, batch=8)
+    muon = replace(job, train=replace(job.train, optimizer="muon"))
+    assert [r.code for r in plan_of(replace(muon, run=pinned), TINY).rejected] == ["ST332"]
+    assert plan_of(replace(job, run=pinned), TINY).candidates[0].run_config.parallel.dp_shard == 2
+    assert plan_of(muon, TINY).candidates[0].run_config.parallel.dp_replicate == 2
+
+
 def test_4_bit_weights_are_priced_and_their_package_is_named() -> None:
     qlora, lora = (
         plan_of(lm_job(gpus=["L4"], num_gpus=1, batch=8, method=method), LLAMA_8B) for method in ("qlora", "lora")

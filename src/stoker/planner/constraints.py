@@ -16,6 +16,7 @@ from stoker.core.run_config import Parallel
 from stoker.core.units import GB, HOUR_S
 from stoker.planner.space import choose_precision, micro_batch_sizes, strategies
 from stoker.techniques.attention import attention
+from stoker.techniques.optimizer import optimizer
 from stoker.techniques.parallel import parallel
 from stoker.techniques.precision import precision
 
@@ -136,6 +137,22 @@ def _batch_divides(job: Job, cluster: Cluster) -> Rejection | None:
     )
 
 
+def _optimizer_takes_shards(job: Job, cluster: Cluster) -> Rejection | None:
+    """Pinned FSDP with an optimizer that needs whole matrices; what is not pinned is not searched with it."""
+    if optimizer(job.train.optimizer).takes_shards:
+        return None
+    if not any(degrees.dp_shard > 1 and degrees.zero_stage == 3 for degrees in strategies(job, cluster.num_gpus)):
+        return None
+    return rejection(
+        cluster,
+        "ST332",
+        _("{optimizer} steps whole matrices, FSDP keeps shards: the two together are not built").format(
+            optimizer=job.train.optimizer
+        ),
+        _("pin dp_replicate (DDP) instead of dp_shard, or use train.optimizer: adamw"),
+    )
+
+
 def _precision_supported(job: Job, cluster: Cluster) -> Rejection | None:
     problem = precision(choose_precision(job, cluster.device)).unsupported(cluster.device)
     if problem is None:
@@ -238,6 +255,7 @@ _BEFORE: tuple[Callable[[Job, Cluster], Rejection | None], ...] = (
     _nodes,
     _degrees_make_up,
     _batch_divides,
+    _optimizer_takes_shards,
     _precision_supported,
     _attention_supported,
 )

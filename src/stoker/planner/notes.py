@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stoker.core.human import format_duration
+from stoker.core.human import format_bytes, format_duration, format_large
 from stoker.core.i18n import _
 from stoker.core.job import Job
+from stoker.core.ledger import ModelArch
 from stoker.core.plan import Candidate
 from stoker.planner.evaluate import Evaluator
 from stoker.planner.rank import is_sure
@@ -21,6 +22,25 @@ def flash_note(job: Job) -> str:
     if job.hardware.nvme is None or job.run.placement == "tiers":
         return ""
     return _("hardware.nvme is used with run.placement: tiers only; here all state lies in the GPU")
+
+
+def experts_note(job: Job, arch: ModelArch) -> str:
+    """That 4-bit weights leave the experts of a mixture as they are, with their size (case 6)."""
+    if job.tune.method != "qlora":
+        return ""
+    experts = sum(g.repeats * linear.num_params for g in arch.groups for linear in g.linears if linear.count > 1)
+    if not experts:
+        return ""
+    each = 4 if job.tune.unquantised == "fp32" else 2
+    return _(
+        "experts are NOT quantised: {experts} of {total} parameters keep {each} bytes each, {size} in all, because "
+        "bitsandbytes replaces linear modules and a stack of experts is none"
+    ).format(
+        experts=format_large(experts),
+        total=format_large(arch.num_params),
+        each=each,
+        size=format_bytes(experts * each),
+    )
 
 
 def single_note(evaluator: Evaluator, candidates: Sequence[Candidate], pick: Candidate | None) -> str:

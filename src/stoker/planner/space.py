@@ -14,6 +14,7 @@ from stoker.core.job import Job, ParallelSpec
 from stoker.core.ledger import ModelArch
 from stoker.core.run_config import LossKernel, Parallel, Precision, Recompute, RunConfig, TierShares
 from stoker.core.units import GB
+from stoker.techniques.optimizer import optimizer
 from stoker.techniques.precision import precision
 
 _IMAGE_WORKERS = 8
@@ -92,7 +93,10 @@ def _placed(job: Job, family: tuple[RunConfig, ...]) -> Iterator[tuple[RunConfig
 
 
 def strategies(job: Job, num_gpus: int) -> tuple[Parallel, ...]:
-    """Single for one GPU; DDP and FSDP for several; or the pinned degrees where they make up `num_gpus`."""
+    """Single for one GPU; DDP and FSDP for several; or the pinned degrees where they make up `num_gpus`.
+
+    FSDP only where the optimizer steps shards.
+    """
     pinned = job.run.parallel
     if isinstance(pinned, ParallelSpec):
         degrees = Parallel(
@@ -101,7 +105,8 @@ def strategies(job: Job, num_gpus: int) -> tuple[Parallel, ...]:
         return (degrees,) if degrees.world_size == num_gpus else ()
     if num_gpus == 1:
         return (Parallel(),)
-    return (Parallel(dp_replicate=num_gpus), Parallel(dp_shard=num_gpus))
+    copies, shards = Parallel(dp_replicate=num_gpus), Parallel(dp_shard=num_gpus)
+    return (copies, shards) if optimizer(job.train.optimizer).takes_shards else (copies,)
 
 
 def micro_batch_sizes(job: Job, per_rank: int) -> tuple[int, ...]:

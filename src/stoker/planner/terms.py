@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from stoker.core.estimate import MemoryEstimate, Source, weakest
 from stoker.core.explanation import ExplainedTerm, Input, Unit
 from stoker.core.i18n import _
+from stoker.estimators.memory import estimate_memory
 from stoker.estimators.scenario import Scenario, fullest_batch
+from stoker.estimators.stages import stage_scenarios
 
 _Inputs = tuple[Input, ...]
 
@@ -28,7 +30,8 @@ def constant(scenario: Scenario, name: str, meaning: str, unit: Unit = "frac") -
 
 
 def memory_terms(scenario: Scenario, memory: MemoryEstimate) -> tuple[ExplainedTerm, ...]:
-    """Every term that is not zero, in the estimate's order."""
+    """Every term that is not zero, in the estimate's order; of unlike stages those of the fullest, as the estimate."""
+    scenario = _fullest(scenario)
     makers: Mapping[str, tuple[str, str, Callable[[Scenario, MemoryEstimate], _Inputs]]] = {
         "params": ("N w / shards + N_a w_a", _("parameters times bytes each, over the shards"), _params),
         "grads": ("(N_t q + 4 N_t [g > 1, q < 4]) / shards", _("what learns times bytes of a gradient"), _grads),
@@ -70,6 +73,11 @@ def memory_terms(scenario: Scenario, memory: MemoryEstimate) -> tuple[ExplainedT
             formula, words, inputs = makers.get(name, ("", "", _none))
             found.append(_term(name, value, formula, words, inputs(scenario, memory), memory))
     return tuple(found)
+
+
+def _fullest(scenario: Scenario) -> Scenario:
+    stages = stage_scenarios(scenario)
+    return max(stages, key=lambda stage: estimate_memory(stage).expected_bytes) if stages else scenario
 
 
 def phase_terms(memory: MemoryEstimate) -> tuple[ExplainedTerm, ...]:

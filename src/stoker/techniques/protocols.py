@@ -33,6 +33,10 @@ class Optimizer(Protocol):
     def states_may_page(self) -> bool:
         """Whether state lies in managed memory that moves to the host when the GPU runs short."""
 
+    @property
+    def takes_shards(self) -> bool:
+        """Whether it steps FSDP's shards of a parameter; else it needs whole tensors."""
+
     def step_temp_bytes(self, group: ModuleGroup) -> float:
         """Transient bytes of the largest tensor of `group`, where tensors are stepped one at a time."""
 

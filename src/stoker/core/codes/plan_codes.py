@@ -118,4 +118,12 @@ CODES: tuple[Code, ...] = (
         N_("Tensor parallel divides heads and stays within fast links, pipelines divide layers, experts divide by ep."),
         N_("Pin degrees that divide what they cut, or remove run.parallel."),
     ),
+    Code(
+        "ST332",
+        N_("optimizer needs whole matrices"),
+        N_(
+            "Muon orthogonalises each matrix as a whole; under FSDP a rank holds a shard of it, and gathering is not built."
+        ),
+        N_("Use DDP (run.parallel: {dp_replicate: N}) or one GPU, or another optimizer."),
+    ),
 )

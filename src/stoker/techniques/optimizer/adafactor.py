@@ -22,6 +22,7 @@ class Adafactor:
     name: ClassVar[str] = "adafactor"
     step_temp_bytes_per_param: ClassVar[float] = 0.0
     states_may_page: ClassVar[bool] = False
+    takes_shards: ClassVar[bool] = True
 
     def state_bytes(self, group: ModuleGroup) -> int:
         """Row and column factors of one copy of `group`, unsharded, in the format that is stepped."""

@@ -21,6 +21,7 @@ class AdamW:
     name: ClassVar[str] = "adamw"
     step_temp_bytes_per_param: ClassVar[float] = 0.0  # fused: no temporaries (torch's multi-tensor loop: 4)
     states_may_page: ClassVar[bool] = False
+    takes_shards: ClassVar[bool] = True
 
     def state_bytes(self, group: ModuleGroup) -> int:
         """Both moments of one copy of `group`, unsharded."""

@@ -21,6 +21,7 @@ class Lion:
     name: ClassVar[str] = "lion"
     step_temp_bytes_per_param: ClassVar[float] = 0.0
     states_may_page: ClassVar[bool] = False
+    takes_shards: ClassVar[bool] = True
 
     def state_bytes(self, group: ModuleGroup) -> int:
         """The moment of one copy of `group`, unsharded."""

@@ -32,6 +32,7 @@ class LowBitAdamW:
     eight_bit: bool
     paged: bool
     step_temp_bytes_per_param: float = 0.0  # one kernel reads and writes everything
+    takes_shards: bool = True
 
     @property
     def states_may_page(self) -> bool:

@@ -26,6 +26,7 @@ class Muon:
     name: ClassVar[str] = "muon"
     step_temp_bytes_per_param: ClassVar[float] = 0.0
     states_may_page: ClassVar[bool] = False
+    takes_shards: ClassVar[bool] = False  # torch's orthogonalises whole matrices; gathering them first is not built
 
     def state_bytes(self, group: ModuleGroup) -> int:
         """One moment of hidden matrices and two of the rest, of one copy of `group`, unsharded."""

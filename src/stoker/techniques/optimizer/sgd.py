@@ -17,6 +17,7 @@ class SGD:
     name: ClassVar[str] = "sgd"
     step_temp_bytes_per_param: ClassVar[float] = 0.0
     states_may_page: ClassVar[bool] = False
+    takes_shards: ClassVar[bool] = True
 
     def state_bytes(self, group: ModuleGroup) -> int:
         """The momentum buffer of one copy of `group`, unsharded."""
