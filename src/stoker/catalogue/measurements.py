@@ -1,7 +1,8 @@
-"""Measured facts of the literature that ship: data/measurements.csv, one row a figure, each with source and date.
+"""Measured facts of the literature that ship, one row a figure, each with source and date.
 
-What `stoker validate` scores without arguments, and what the speed and memory constants are judged by.
-tools/curate_measurements.py chooses and names the rows.
+data/measurements.csv: what `stoker validate` scores without arguments, and what the speed and memory constants are
+judged by; tools/curate_measurements.py chooses and names the rows. data/measurements_independent.csv: memory measured
+by sources that no constant was fitted on, in the words that their tables use.
 """
 
 import functools
@@ -18,7 +19,17 @@ _NUMBERS = ("value", "gpu_gb")
 @functools.cache
 def all_measurements() -> tuple[Measurement, ...]:
     """Every row, in order; `line` is its line in the file."""
-    return tuple(_measurement(row, line) for line, row in enumerate(read_rows("measurements.csv"), start=2))
+    return _measurements("measurements.csv")
+
+
+@functools.cache
+def independent_measurements() -> tuple[Measurement, ...]:
+    """The rows of sources that nothing was fitted on (role holdout)."""
+    return _measurements("measurements_independent.csv")
+
+
+def _measurements(name: str) -> tuple[Measurement, ...]:
+    return tuple(_measurement(row, line) for line, row in enumerate(read_rows(name), start=2))
 
 
 def as_columns(measurement: Measurement) -> dict[str, str]:

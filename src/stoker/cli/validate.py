@@ -67,10 +67,13 @@ def validate(
     summary = summarise(compared)
     own = own_rows(_folders(records, default=rows is None))
     changes = trend(summary) if rows is None and not left_out else []
+    independent = compare(_independent(), efficiency) if rows is None else []
     if as_json:
-        print_json(_document(compared, summary, own, changes, left_out=left_out))
+        print_json(_document(compared, summary, own, changes, independent, left_out=left_out))
     else:
         print_answer(_text(compared, summary, own, changes, show_all=show_all))
+        if independent:
+            print_answer(_independent_text(independent, show_all=show_all))
         if left_out:
             notice(_("each source was predicted with constants that never saw it"))
     if not summary.num_scored and not any(row.error is not None for row in own):
@@ -87,6 +90,14 @@ def _table(rows: Path | None) -> "list[Row]":
     return [Row(columns=as_columns(fact), line=fact.line, measurement=fact) for fact in all_measurements()]
 
 
+def _independent() -> "list[Row]":
+    """The facts of sources that nothing was fitted on."""
+    from stoker.catalogue.measurements import as_columns, independent_measurements
+    from stoker.validation.table import Row
+
+    return [Row(columns=as_columns(fact), line=fact.line, measurement=fact) for fact in independent_measurements()]
+
+
 def _folders(records: Sequence[Path], *, default: bool) -> list[Path]:
     """Run folders that were named, or those below ./runs; a named folder without a record counts, to be told so."""
     from stoker.validation.own import run_folders
@@ -101,19 +112,22 @@ def _document(
     summary: "Summary",
     own: "Sequence[OwnRow]",
     changes: "Sequence[Change]",
+    independent: "Sequence[Compared]",
     *,
     left_out: bool,
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from stoker.validation.summary import rows_json, summary_json
+    from stoker.validation.summary import rows_json, summarise, summary_json
 
+    apart = {"rows": rows_json(independent), "summary": summary_json(summarise(independent))} if independent else None
     return {
         "rows": rows_json(compared),
         "summary": summary_json(summary),
         "own_runs": [{**asdict(row), "error": row.error} for row in own],
         "trend": [asdict(change) for change in changes],
         "left_out": left_out,
+        "independent": apart,
     }
 
 
@@ -135,6 +149,19 @@ def _text(
     parts += [_own_text(own)] if own else []
     parts += [_trend_text(changes)] if changes else []
     return "\n\n".join(part for part in parts if part)
+
+
+def _independent_text(independent: "Sequence[Compared]", *, show_all: bool) -> str:
+    """Sources that no constant was fitted on, apart from those that some were."""
+    from stoker.validation.summary import summarise
+
+    summary = summarise(independent)
+    head = _("Sources that nothing was fitted on: {scored} of {rows} rows scored").format(
+        scored=summary.num_scored, rows=summary.num_rows
+    )
+    parts = [head, *(_scores_text(_("Memory"), scores) for scores in summary.quantities.values())]
+    parts += [_decisions_text(summary, show_all=show_all), _reasons_text(summary.not_scored, show_all=show_all)]
+    return "\n" + "\n\n".join(part for part in parts if part)
 
 
 def _scores_text(title: str, scores: "QuantityScores") -> str:

@@ -14,6 +14,7 @@ Metric = Literal[
     "samples_per_s_per_gpu",
     "seconds_total",
     "oom",
+    "ran",
     "mfu",
     "failed",
     "fit_max_seq_len",

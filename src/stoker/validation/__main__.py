@@ -56,7 +56,7 @@ def _print_groups(found: list[Compared]) -> None:
     groups: dict[tuple[str, str], list[Compared]] = defaultdict(list)
     for one in found:
         if one.measurement and one.prediction:
-            kind = {"peak_mem_gb": "memory", "oom": "oom"}.get(one.measurement.metric, "time")
+            kind = {"peak_mem_gb": "memory", "oom": "oom", "ran": "ran"}.get(one.measurement.metric, "time")
             groups[one.measurement.source, kind].append(one)
             groups["(all rows)", kind].append(one)
     print(

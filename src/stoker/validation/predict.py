@@ -20,6 +20,7 @@ from stoker.validation.totals import read_training, total_terms
 from stoker.validation.trial import NotScored, Trial
 from stoker.validation.wording import Gap
 
+FIT_ONLY: Final = ("oom", "ran")  # rows that say only whether it fitted
 _OVERHEAD_FRAC: Final = 0.1  # of a whole training: start, loading and saving, which tables seldom describe
 _WIDER_FRAC: Final = 0.25  # for each thing that had to be assumed: form of a GPU, kind of an adapter, a batch
 
@@ -45,8 +46,8 @@ def predict(trial: Trial) -> Prediction | NotScored:
     metric = trial.measurement.metric
     if metric == "peak_mem_gb":
         return _memory(trial)
-    if metric == "oom":
-        estimate = estimate_memory(trial.scenario)
+    if metric in FIT_ONLY:
+        estimate = estimate_memory(trial.scenario if metric == "oom" else trial.fitting)
         fits = estimate.fit_probability
         return Prediction(
             expected=1.0 - fits,

@@ -7,7 +7,7 @@ from stoker.catalogue.left_out import efficiency_without
 from stoker.core.efficiency import Efficiency
 from stoker.core.measurement import Measurement
 from stoker.validation.physics import impossible
-from stoker.validation.predict import Prediction, predict
+from stoker.validation.predict import FIT_ONLY, Prediction, predict
 from stoker.validation.table import Row
 from stoker.validation.trial import NotScored, Trial, build_trial
 
@@ -61,7 +61,7 @@ def _compare(row: Row, efficiency: Efficiency, unseen: Collection[str]) -> Compa
 def error_of(compared: Compared) -> float | None:
     """|predicted - measured| / measured; throughputs on step time. None for rows judged by the fit alone."""
     measurement, prediction = compared.measurement, compared.prediction
-    if measurement is None or prediction is None or measurement.metric == "oom":
+    if measurement is None or prediction is None or measurement.metric in FIT_ONLY:
         return None
     return abs(ratio_of(measurement, prediction) - 1.0)
 
