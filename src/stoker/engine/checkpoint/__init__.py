@@ -14,8 +14,10 @@ from stoker.engine.checkpoint.retention import Pruned, prune, steps_to_keep
 from stoker.engine.checkpoint.space import checkpoint_bytes, require_space_for_run
 from stoker.engine.checkpoint.state_io import flatten_state, unflatten_state
 from stoker.engine.checkpoint.storage import FreeSpace, LocalStorage, Storage
+from stoker.engine.checkpoint.tensor_file import AnyTensor, StreamedTensor
 
 __all__ = [
+    "AnyTensor",
     "FreeSpace",
     "LocalStorage",
     "Pruned",
@@ -25,6 +27,7 @@ __all__ = [
     "RunLock",
     "SavedCheckpoint",
     "Storage",
+    "StreamedTensor",
     "checkpoint_bytes",
     "clear_stumps",
     "find_resume",

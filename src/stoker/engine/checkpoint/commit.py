@@ -31,7 +31,7 @@ from stoker.engine.checkpoint.manifest import FILE_NAME, MANIFEST_NAME, FileEntr
 from stoker.engine.checkpoint.space import require_space_for_save
 from stoker.engine.checkpoint.state_io import to_plain
 from stoker.engine.checkpoint.storage import LocalStorage, Storage, write_all
-from stoker.engine.checkpoint.tensor_file import TensorFile, lay_out, stream_out
+from stoker.engine.checkpoint.tensor_file import AnyTensor, TensorFile, lay_out, stream_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class SavedCheckpoint:
 def save_checkpoint(
     run_dir: Path | str,
     step: int,
-    files: Mapping[str, Mapping[str, torch.Tensor]],
+    files: Mapping[str, Mapping[str, AnyTensor]],
     meta: Mapping[str, Any],
     *,
     run_id: str = "",
@@ -107,7 +107,7 @@ def clear_stumps(run_dir: Path | str, storage: Storage) -> tuple[str, ...]:
     return tuple(path.name for path in doomed)
 
 
-def _lay_out_all(files: Mapping[str, Mapping[str, torch.Tensor]]) -> dict[str, TensorFile]:
+def _lay_out_all(files: Mapping[str, Mapping[str, AnyTensor]]) -> dict[str, TensorFile]:
     layouts = {}
     for name, tensors in files.items():
         if not FILE_NAME.fullmatch(f"{name}.safetensors"):
@@ -165,7 +165,7 @@ def _prepare_parent(run_dir: Path, storage: Storage) -> Path:
 
 def _write_files(
     folder: Path,
-    files: Mapping[str, Mapping[str, torch.Tensor]],
+    files: Mapping[str, Mapping[str, AnyTensor]],
     layouts: Mapping[str, TensorFile],
     storage: Storage,
 ) -> dict[str, FileEntry]:

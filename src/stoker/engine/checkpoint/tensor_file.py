@@ -3,7 +3,7 @@
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,24 @@ _TORCH_DTYPES = {name: dtype for dtype, name in _DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
+class StreamedTensor:
+    """A tensor that never stands whole: `parts()` yields its elements in order, on the CPU, a piece at a time."""
+
+    dtype: torch.dtype
+    shape: torch.Size
+    parts: Callable[[], Iterator[torch.Tensor]]
+
+    def numel(self) -> int:
+        return self.shape.numel()
+
+    def element_size(self) -> int:
+        return self.dtype.itemsize
+
+
+AnyTensor = torch.Tensor | StreamedTensor
+
+
+@dataclass(frozen=True, slots=True)
 class TensorFile:
     """A file to be written: its header, the order of its tensors, and its exact size in bytes."""
 
@@ -36,10 +54,12 @@ class TensorFile:
     num_bytes: int
 
 
-def lay_out(tensors: Mapping[str, torch.Tensor]) -> TensorFile:
+def lay_out(tensors: Mapping[str, AnyTensor]) -> TensorFile:
     """Header and exact size for `tensors`, widest dtypes first so that each is aligned. Raises ValueError."""
     for name, tensor in tensors.items():
         check_tensor_name(name)
+        if isinstance(tensor, StreamedTensor):
+            continue
         if tensor.dtype not in _DTYPES or tensor.layout is not torch.strided or tensor.is_quantized:
             raise ValueError(f"{name}: a {tensor.layout} tensor of {tensor.dtype} has no safetensors form")
         if tensor.device.type == "meta":
@@ -60,13 +80,30 @@ def lay_out(tensors: Mapping[str, torch.Tensor]) -> TensorFile:
     return TensorFile(struct.pack("<Q", len(text)) + text, names, 8 + len(text) + place)
 
 
-def stream_out(layout: TensorFile, tensors: Mapping[str, torch.Tensor]) -> Iterator[memoryview]:
+def stream_out(layout: TensorFile, tensors: Mapping[str, AnyTensor]) -> Iterator[memoryview]:
     """The file's bytes in order; at most one tensor at a time is copied from an accelerator."""
     yield memoryview(layout.header)
     for name in layout.names:
-        if tensors[name].numel():
-            flat = tensors[name].detach().cpu().contiguous().reshape(-1)
+        tensor = tensors[name]
+        if not tensor.numel():
+            continue
+        if isinstance(tensor, StreamedTensor):
+            yield from _stream(name, tensor)
+        else:
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
             yield flat.view(torch.uint8).numpy().data
+
+
+def _stream(name: str, tensor: StreamedTensor) -> Iterator[memoryview]:
+    """The parts, counted: a file whose tensors are shifted would pass its own digest. Raises RuntimeError."""
+    left = tensor.numel()
+    for part in tensor.parts():
+        left -= part.numel()
+        if part.dtype != tensor.dtype or left < 0:
+            break
+        yield part.contiguous().reshape(-1).view(torch.uint8).numpy().data
+    if left:
+        raise RuntimeError(f"{name}: its parts are not its {tensor.numel()} elements")
 
 
 def read_tensors(path: Path, num_bytes: int, digest: str) -> dict[str, torch.Tensor]:

@@ -93,6 +93,19 @@ class Executor:
                 home.update_done = self.parts.updater.in_dram(home.index, pending)
         self._ahead(range(self.parts.schedule.prefetch_units + 1))  # the device need not wait for the next batch
 
+    def forget(self) -> None:
+        """Nothing is owed any more, whatever was: a whole state is about to be loaded."""
+        for home in self.parts.homes:
+            if home.update_done is not None:
+                home.update_done.exception()
+                home.update_done = None
+            home.grads_ready = home.grads_taken = None
+        self._owed.clear()
+        self._pending = None
+        self.parts.weights.park()
+        if self.parts.flash_state is not None:
+            self.parts.flash_state.settle()
+
     def catch_up(self) -> None:
         """Make every update that is owed, and wait for it."""
         for unit in sorted(self._owed):

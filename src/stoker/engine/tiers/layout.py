@@ -142,6 +142,12 @@ class UnitLayout:
         return (slot for block in self.blocks for slot in block.slots)
 
     @property
+    def names(self) -> Iterator[str]:
+        """Of its parameters, those that learn first."""
+        yield from (slot.name for slot in self.slots)
+        yield from (held.name for held in self.frozen)
+
+    @property
     def num_trainable(self) -> int:
         return sum(slot.count for slot in self.slots)
 

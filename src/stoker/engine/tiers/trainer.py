@@ -229,4 +229,5 @@ def clip_coefficient(norm: float, max_norm: float) -> float:
     """max_norm / (norm + 1e-6), at most 1, in fp32 as torch's clip_grad_norm_; 1 where `max_norm` is 0."""
     if max_norm <= 0:
         return 1.0
-    return float(min(np.float32(1.0), np.float32(max_norm) / (np.float32(norm) + _EPSILON)))
+    inverse = np.float32(1.0) / (np.float32(norm) + _EPSILON)  # torch divides a number by a tensor in this way
+    return float(min(np.float32(1.0), np.float32(max_norm) * inverse))

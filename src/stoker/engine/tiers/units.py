@@ -192,16 +192,21 @@ class HuggingFaceProgram:
 
     def _finish(self, hidden: torch.Tensor, run: Callable[[], torch.Tensor]) -> torch.Tensor:
         last = len(self.blocks) - 1
+        passed: list[int] = []
 
         def passer(index: int) -> Callable[..., Any]:
             def forward(*args: Any, **kwargs: Any) -> Any:
+                passed.append(index)
                 result = hidden if index == last else _split_hidden(args, kwargs)[0]
                 return (result,) if self._tuples else result
 
             return forward
 
         with _replaced(self.blocks, passer):
-            return run()
+            result = run()
+        if passed != list(range(len(self.blocks))):
+            raise not_a_chain(_("its forward passes some of its blocks more than once, or not at all"))
+        return result
 
     def _probe(self, batch: Mapping[str, torch.Tensor]) -> Cut:
         """Run prelude, one block and epilogue on `batch` to see what belongs where; changes nothing."""
@@ -218,6 +223,8 @@ class HuggingFaceProgram:
             used = set(touched)
             side, keys = _side_inputs(record)
             used |= _learning_ancestors([record.hidden, *side], self.model, outer)
+            with torch.no_grad():
+                self._finish(record.hidden, forward)
         prelude: Named = []
         final: Named = []
         blocks: list[Named] = [[] for _block in self.blocks]
