@@ -1,8 +1,8 @@
 """Measured facts of the literature that ship, one row a figure, each with source and date.
 
 data/measurements.csv: what `stoker validate` scores without arguments, and what the speed and memory constants are
-judged by; tools/curate_measurements.py chooses and names the rows. data/measurements_independent.csv: memory measured
-by sources that no constant was fitted on, in the words that their tables use.
+judged by; tools/curate_measurements.py chooses and names the rows. data/measurements_independent.csv (memory) and
+measurements_independent_time.csv (speed): sources that no constant was fitted on, in the words that their tables use.
 """
 
 import functools
@@ -25,7 +25,7 @@ def all_measurements() -> tuple[Measurement, ...]:
 @functools.cache
 def independent_measurements() -> tuple[Measurement, ...]:
     """The rows of sources that nothing was fitted on (role holdout)."""
-    return _measurements("measurements_independent.csv")
+    return _measurements("measurements_independent.csv") + _measurements("measurements_independent_time.csv")
 
 
 def _measurements(name: str) -> tuple[Measurement, ...]:

@@ -140,9 +140,7 @@ def _text(
     show_all: bool,
 ) -> str:
     head = _("{scored} of {rows} rows scored").format(scored=summary.num_scored, rows=summary.num_rows)
-    titles = {"memory": _("Memory"), "step_time": _("Step time"), "total_time": _("Whole training")}
-    parts = [head]
-    parts += [_scores_text(titles[name], scores) for name, scores in summary.quantities.items()]
+    parts = [head, *_quantities_text(summary)]
     parts.append(_decisions_text(summary, show_all=show_all))
     parts.append(_rows_text(compared, show_all=show_all))
     parts.append(_reasons_text(summary.not_scored, show_all=show_all))
@@ -159,9 +157,14 @@ def _independent_text(independent: "Sequence[Compared]", *, show_all: bool) -> s
     head = _("Sources that nothing was fitted on: {scored} of {rows} rows scored").format(
         scored=summary.num_scored, rows=summary.num_rows
     )
-    parts = [head, *(_scores_text(_("Memory"), scores) for scores in summary.quantities.values())]
+    parts = [head, *_quantities_text(summary)]
     parts += [_decisions_text(summary, show_all=show_all), _reasons_text(summary.not_scored, show_all=show_all)]
     return "\n" + "\n\n".join(part for part in parts if part)
+
+
+def _quantities_text(summary: "Summary") -> list[str]:
+    titles = {"memory": _("Memory"), "step_time": _("Step time"), "total_time": _("Whole training")}
+    return [_scores_text(titles[name], scores) for name, scores in summary.quantities.items()]
 
 
 def _scores_text(title: str, scores: "QuantityScores") -> str:
