@@ -107,6 +107,11 @@ def test_case_6_qlora_says_that_experts_stay_wide() -> None:
     plan = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, batch=8, method="qlora"), config)
     said = [note for note in plan.notes if "NOT quantised" in note]
     assert len(said) == 1 and "29.0 B of 30.5 B" in said[0] and "58.0 GB" in said[0]
+    assert not any("no adapters on" in note for note in plan.notes)  # all of its blocks hold experts
+    dense = plan_of(
+        lm_job(gpus=["B200-SXM-180GB"], num_gpus=1, batch=8, method="lora"), config | {"mlp_only_layers": [0]}
+    )
+    assert any(note.startswith("no adapters on gate_proj, up_proj, down_proj:") for note in dense.notes)
     assert plan.candidates[0].memory.terms["params"] > 2 * 48 * 128 * 3 * 2048 * 768
     for other, shape in (("lora", config), ("qlora", TINY)):
         notes = plan_of(lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, batch=8, method=other), shape).notes

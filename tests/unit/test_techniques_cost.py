@@ -169,16 +169,17 @@ def test_frozen_linears_keep_no_input_and_adapters_keep_their_own() -> None:
         assert (own.elements, own.bytes_per_element) == (HIDDEN, width)
 
 
-def test_adapters_are_not_put_on_experts_or_routers() -> None:
+def test_adapters_are_not_put_on_experts_or_routers_nor_on_what_peft_takes_for_experts() -> None:
+    """Four blocks, rank 4: q_proj of 8 x 8 learns 4 x 4 x 16; beside experts up_proj gets none."""
     experts = Linear(name="experts.down_proj", in_features=8, out_features=8, count=4, active_frac=0.5)
     router = Linear(name="mlp.gate", in_features=8, out_features=4)
     arch = a_model()
     block = replace(arch.groups[1], linears=(*arch.groups[1].linears, experts, router))
     with_experts = replace(arch, groups=(arch.groups[0], block, arch.groups[2]))
     job = a_job(method="lora", rank=4)
-    assert (
-        apply_passes(with_experts, job, a_config()).num_trainable == apply_passes(arch, job, a_config()).num_trainable
-    )
+    assert apply_passes(with_experts, job, a_config()).num_trainable == LAYERS * 4 * (HIDDEN + HIDDEN)
+    alone = LAYERS * 4 * (HIDDEN + HIDDEN + HIDDEN + INNER)
+    assert apply_passes(arch, job, a_config()).num_trainable == alone
 
 
 def test_an_adapter_that_finds_nothing_is_an_error() -> None:

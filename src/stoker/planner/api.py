@@ -33,7 +33,7 @@ from stoker.planner.explain import (
     what_would_fit,
     with_reasons,
 )
-from stoker.planner.notes import experts_note, flash_note, planned_note, single_note
+from stoker.planner.notes import beside_experts_note, experts_note, flash_note, planned_note, single_note
 from stoker.planner.rank import is_sure, rank
 from stoker.planner.space import clusters
 from stoker.techniques.packages import package_note
@@ -116,6 +116,7 @@ def _own_notes(
         planned_note(explained),
         flash_note(job),
         experts_note(job, evaluator.arch),
+        beside_experts_note(job, evaluator.arch),
     )
 
 

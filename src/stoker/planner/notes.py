@@ -10,6 +10,8 @@ from stoker.core.ledger import ModelArch
 from stoker.core.plan import Candidate
 from stoker.planner.evaluate import Evaluator
 from stoker.planner.rank import is_sure
+from stoker.techniques.adapter.lora import has_stacked_experts
+from stoker.techniques.adapter.targets import may_be_target, taken_for_expert
 
 
 def planned_note(candidates: Sequence[Candidate]) -> str:
@@ -40,6 +42,19 @@ def experts_note(job: Job, arch: ModelArch) -> str:
         total=format_large(arch.num_params),
         each=each,
         size=format_bytes(experts * each),
+    )
+
+
+def beside_experts_note(job: Job, arch: ModelArch) -> str:
+    """That linears which the job's targets name get no adapter, because peft would take them for experts."""
+    if job.tune.method == "full" or not has_stacked_experts(arch):
+        return ""
+    linears = [linear.name for g in arch.groups if g.kind == "block" for linear in g.linears if linear.count == 1]
+    left = [name for name in linears if may_be_target(name, job.tune.targets) and taken_for_expert(name)]
+    if not left:
+        return ""
+    return _("no adapters on {names}: beside experts, peft would put them on every expert instead").format(
+        names=", ".join(dict.fromkeys(left))
     )
 
 

@@ -1,8 +1,10 @@
 """LoRA (2106.09685) and DoRA (2402.09353): r x (in + out) fp32 parameters beside each targeted linear.
 
 The base is frozen; a classification head learns in full. Adapted are the dense linears of the blocks: experts of an
-MoE layer and its router are not (transformers keeps experts as one 3-D parameter, not as linears). What an adapter
-saves is a fixed amount of state, 14 B x base - 16 B x adapter in bf16 (case 3); the chain of input gradients stays.
+MoE layer and its router are not (transformers keeps experts as one 3-D parameter, not as linears), and beside experts
+neither are the linears that peft takes for experts (`targets.taken_for_expert`): there attention learns. What an
+adapter saves is a fixed amount of state, 14 B x base - 16 B x adapter in bf16 (case 3); the chain of input gradients
+stays.
 """
 
 from collections.abc import Iterator
@@ -12,9 +14,9 @@ from typing import TYPE_CHECKING
 from stoker.core.errors import ModelError
 from stoker.core.i18n import _
 from stoker.core.job import TuneSpec
-from stoker.core.ledger import Ledger, Linear, ModuleGroup, SavedTensor
+from stoker.core.ledger import Ledger, Linear, ModelArch, ModuleGroup, SavedTensor
 from stoker.techniques.adapter.freeze import freeze_groups, mark_backward, without_frozen_inputs
-from stoker.techniques.adapter.targets import may_be_target
+from stoker.techniques.adapter.targets import may_be_target, taken_for_expert
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +32,9 @@ class LowRank:
     def apply(self, ledger: Ledger, tune: TuneSpec) -> Ledger:
         """Freezes the base and adds adapters. Raises ModelError ST281 when no linear matches `tune.targets`."""
         head_learns = ledger.arch.num_outputs != ledger.arch.vocab_size
-        groups = tuple(self._adapted(group, tune, head_learns) for group in freeze_groups(ledger, tune.freeze).groups)
+        stacked = has_stacked_experts(ledger.arch)
+        frozen = freeze_groups(ledger, tune.freeze).groups
+        groups = tuple(self._adapted(group, tune, head_learns=head_learns, stacked=stacked) for group in frozen)
         adapted = replace(ledger, groups=groups, passes=(*ledger.passes, self.name))
         if not adapted.num_adapter_params:
             raise nothing_to_adapt(ledger.arch.name, tune)
@@ -42,11 +46,12 @@ class LowRank:
 
         return attach_low_rank(model, tune, dora=self.dora)
 
-    def _adapted(self, group: ModuleGroup, tune: TuneSpec, head_learns: bool) -> ModuleGroup:
+    def _adapted(self, group: ModuleGroup, tune: TuneSpec, *, head_learns: bool, stacked: bool) -> ModuleGroup:
         frozen_before = group.trainable_params == 0
         if group.kind == "head" and head_learns and not frozen_before:
             return group
-        targets = [] if frozen_before else [lin for lin in group.linears if self._adapts(group, lin, tune)]
+        mine = () if frozen_before else group.linears
+        targets = [x for x in mine if self._adapts(group, x, tune) and not (stacked and taken_for_expert(x.name))]
         if not targets:
             return without_frozen_inputs(replace(group, trainable_params=0))
         names = {lin.name for lin in targets}
@@ -116,6 +121,11 @@ class LowRank:
         if not self.dora:
             return 0.0
         return 4.0 * max(lin.in_features**2 + 4.0 * lin.in_features * lin.out_features for lin in targets)
+
+
+def has_stacked_experts(arch: ModelArch) -> bool:
+    """Whether blocks hold experts, which transformers keeps as one parameter for all of them."""
+    return any(linear.count > 1 for group in arch.groups for linear in group.linears)
 
 
 def nothing_to_adapt(model: str, tune: TuneSpec) -> ModelError:

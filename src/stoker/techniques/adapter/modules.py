@@ -8,7 +8,7 @@ from torch import nn
 from stoker.core.job import TuneSpec
 from stoker.techniques.adapter.freeze import nothing_to_freeze
 from stoker.techniques.adapter.lora import nothing_to_adapt
-from stoker.techniques.adapter.targets import is_target
+from stoker.techniques.adapter.targets import is_target, taken_for_expert
 from stoker.techniques.names import LAYER, base_attribute, below_base, is_language_model, matches_prefix
 
 
@@ -31,6 +31,8 @@ def attach_low_rank(model: nn.Module, tune: TuneSpec, *, dora: bool) -> nn.Modul
     base = base_attribute(model)
     freeze_prefixes(model, tune.freeze)
     targets = [name for name, _linear in block_linears(model, base) if _wanted(name, base, tune)]
+    if _has_stacked_experts(model):
+        targets = [name for name in targets if not taken_for_expert(name)]
     if not targets:
         raise nothing_to_adapt(type(model).__name__, tune)
     language = is_language_model(model)
@@ -52,6 +54,10 @@ def attach_low_rank(model: nn.Module, tune: TuneSpec, *, dora: bool) -> nn.Modul
         if "lora_" in name:
             param.data = param.data.float()
     return wrapped  # type: ignore[no-any-return]
+
+
+def _has_stacked_experts(model: nn.Module) -> bool:
+    return any(parameter.dim() == 3 and ".experts." in name for name, parameter in model.named_parameters())
 
 
 def _is_transposed(module: nn.Module) -> bool:

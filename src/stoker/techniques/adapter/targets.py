@@ -11,6 +11,15 @@ _ATTENTION_LEAF: Final = re.compile(
 )
 _ROUTERS: Final = frozenset({"router", "gate", "mlp.gate", "mlp.router", "shared_expert_gate"})
 
+# peft 0.21 takes these names, in a model with stacked experts, for the experts that transformers 4 had: it then adapts
+# every expert (their rank doubled, whole stacks rebuilt in each forward) and leaves the very linears named so without.
+_TAKEN_FOR_EXPERTS: Final = frozenset({"gate_proj", "up_proj", "down_proj"})
+
+
+def taken_for_expert(name: str) -> bool:
+    """Whether peft would take the linear called `name` for experts, in a model whose experts are stacked."""
+    return name.rsplit(".", 1)[-1] in _TAKEN_FOR_EXPERTS
+
 
 def is_target(name: str, targets: str | Sequence[str]) -> bool:
     """Whether the linear called `name` (its path inside a block) gets an adapter."""
