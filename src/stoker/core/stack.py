@@ -21,7 +21,8 @@ class Stack:
     micro-batch where the table prints the local batch instead; None: the table's figure.
     `time_factor`: its step over what the formulas give; `time_spread_frac`: what that misses at 90 %, None: the
     hardware family's own. `traffic_frac`: element-wise bytes over an unfused eager loop's (fused norms, activations).
-    `kbit_in_fp32`: over quantised weights everything but their products runs in fp32. `waits_for_data`: its figures
+    `kbit_in_fp32`: what quantisation leaves of the weights is stored in fp32; `kbit_runs_in_fp32`: it, and attention,
+    also run in fp32 (no autocast). `waits_for_data`: its figures
     hold the loader's time (published speeds are of synthetic or cached data). `pads_by_batch`: without packing, a
     micro-batch of random samples is padded to its own longest. `flash_always`: its fused attention also takes models
     for which transformers knows only kernels that write the scores (ALiBi). `fused_dispatch`: on rack-wide NVLink a
@@ -63,6 +64,7 @@ class Stack:
     time_spread_frac: float | None = None
     traffic_frac: float = 1.0
     kbit_in_fp32: bool = False
+    kbit_runs_in_fp32: bool = False
     waits_for_data: bool = False
     pads_by_batch: bool = False
     flash_always: bool = False

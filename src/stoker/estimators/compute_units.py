@@ -51,7 +51,7 @@ class UnitCosts:
         fused = scenario.stack.traffic_frac
         if scenario.config.capture == "compile":
             fused *= constants["compiled_traffic"]
-        in_fp32 = scenario.stack.kbit_in_fp32 and any(group.weights_quantised for group in ledger.groups)
+        in_fp32 = scenario.stack.kbit_runs_in_fp32 and any(group.weights_quantised for group in ledger.groups)
         return cls(
             rates=rates_of(scenario.efficiency, device, dtype),
             narrow=narrow,
