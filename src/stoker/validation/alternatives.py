@@ -13,7 +13,7 @@ from stoker.core.measurement import Measurement
 from stoker.core.run_config import Recompute, RunConfig, ZeroStage
 
 _OPEN: Final = ("recipe", "unstated", "unknown", "n/a")
-_SMALLEST: Final = 8
+_FEW_IMAGES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ def alternatives(measurement: Measurement, config: RunConfig, *, batch_assumed: 
         if config.parallel.zero_stage == 1 and config.parallel.dp_shard > 1 and "fsdp" not in measurement.strategy:
             stages = (1, 3)
         if batch_assumed:
-            sizes = _sizes(config.micro_batch_size)
+            sizes = _sizes(config.micro_batch_size, least=_FEW_IMAGES if "img" in measurement.unit.casefold() else 1)
     for stage, recompute, size in product(stages, recomputes, sizes):
         changes = (
             ("sharding", stage != config.parallel.zero_stage),
@@ -59,8 +59,8 @@ def _recomputes(measurement: Measurement, config: RunConfig) -> tuple[Recompute,
     return ("none", "selective", "full") if is_open and config.recompute == "none" else (config.recompute,)
 
 
-def _sizes(most: int) -> tuple[int, ...]:
+def _sizes(most: int, *, least: int) -> tuple[int, ...]:
     sizes = [most]
-    while sizes[-1] > _SMALLEST:
+    while sizes[-1] > least:
         sizes.append(sizes[-1] // 2)
     return tuple(sizes)

@@ -58,6 +58,8 @@ from stoker.validation.wording import (
 
 _GPUS_A_NODE = 8
 _IMAGES_A_BATCH = 128  # where a table of image speeds leaves it open; beyond some dozens it hardly changes the speed
+_TOKENS_A_BATCH = 16384  # where a table of text speeds leaves it open; halved until it fits
+_RATES = ("tokens_per_s_per_gpu", "samples_per_s_per_gpu")
 _WORKERS = 256  # benchmarks keep the GPU fed: synthetic data, DALI, or loaders tuned until they do not limit
 _LEAST_TOKENS = 2048  # of a run that is only said to have run out of memory: what fine-tuning tables usually take
 _BINS_FROM = 512  # tokens: shorter samples of a corpus are nearly all full
@@ -124,12 +126,15 @@ def _trial(measurement: Measurement, efficiency: Efficiency, stack: Stack) -> Tr
         raise Gap(f"GPU {measurement.gpu or '(none)'}: not known")
     device, certain = found
     method = read_method(measurement)
-    strategy = read_strategy(measurement.strategy, _num_gpus(measurement))
+    num_gpus, stated = _num_gpus(measurement)
+    strategy = read_strategy(measurement.strategy, num_gpus)
     config, assumed = _config(measurement, stack, method, strategy, device)
     job = _job(measurement, stack, method.method, model.task, config)
     lengths = _lengths(measurement, stack, model, method)
     if not certain:
         assumed.append("gpu form")
+    if not stated:
+        assumed.append("number of GPUs")
     if model.is_generic:
         assumed.append("generic model")
     if method.is_near:
@@ -187,12 +192,15 @@ def _plainest_that_fits(
     return plainest, plainest, ()
 
 
-def _num_gpus(measurement: Measurement) -> int:
+def _num_gpus(measurement: Measurement) -> tuple[int, bool]:
+    """(GPUs, whether the table states them): a rate of one GPU among several is hardly another on one node."""
     if measurement.num_gpus is not None:
-        return measurement.num_gpus
+        return measurement.num_gpus, True
     if measurement.strategy and "single" not in measurement.strategy.casefold():
-        raise Gap("the number of GPUs is not stated")
-    return 1
+        if measurement.metric not in _RATES:
+            raise Gap("the number of GPUs is not stated")
+        return _GPUS_A_NODE, False
+    return 1, True
 
 
 def _cluster(device: Device, num_gpus: int) -> Cluster:
@@ -251,6 +259,9 @@ def _batch(measurement: Measurement, stack: Stack, strategy: Strategy, assumed: 
     if micro is None and "img" in measurement.unit.casefold():
         assumed.append("micro-batch size")
         return _IMAGES_A_BATCH, rounds or 1
+    if micro is None and measurement.seq_len and (measurement.metric in _RATES or whole):
+        assumed.append("micro-batch size")
+        micro = _likely_micro_batch(measurement.seq_len, whole, ranks)
     if micro is None:
         raise Gap("the micro-batch size is not stated")
     if whole is not None and whole >= micro * ranks:
@@ -262,6 +273,15 @@ def _batch(measurement: Measurement, stack: Stack, strategy: Strategy, assumed: 
         smaller = min(stack.pipeline_micro_batch or 1, micro)
         return smaller, max(micro // smaller, 1) * rounds
     return micro, rounds
+
+
+def _likely_micro_batch(seq_len: int, whole: int | None, ranks: int) -> int:
+    """Samples of a usual micro-batch; of a stated global batch the largest divisor that is no more."""
+    most = max(_TOKENS_A_BATCH // seq_len, 1)
+    if whole is None or whole < ranks:
+        return most
+    share = whole // ranks
+    return max(size for size in range(1, min(most, share) + 1) if share % size == 0)
 
 
 def _lengths(measurement: Measurement, stack: Stack, model: PublishedModel, method: MethodWords) -> LengthDistribution:
