@@ -68,7 +68,13 @@ def reason_of(source: str, **columns: Any) -> str:
         ("torchtitan", "full (pretrain)", "compile bf16", "bf16_amp"),
         ("Megatron-Bridge perf summary", "full (pretrain)", "BF16", "bf16"),
         ("RoundPipe / aiDAPTIV", "full", "bf16/fp32 master", "bf16"),
-        (HF, "full", "bfloat16", "bf16_amp"),
+        (HF, "full", "bfloat16", "bf16_pure"),  # the name of a torch dtype: weights as loaded
+        (HF, "full", "bf16", "bf16_amp"),  # a trainer's flag
+        (HF, "full", "bf16 (torch_dtype=bfloat16)", "bf16_pure"),
+        (HF, "full", "fp16 O1 apex", "fp16_amp"),
+        (HF, "full", "16-mixed", "fp16_amp"),
+        (HF, "full", "32-true", "fp32"),
+        (HF, "full", "32", "fp32"),
         (HF, "lora", "bf16-mixed", "bf16_amp"),
         (HF, "full", "float32", "fp32"),
     ],
@@ -92,6 +98,62 @@ def test_precision(source: str, method: str, precision: str, expected: str) -> N
 )
 def test_method(words: str, precision: str, method: str) -> None:
     assert trial_of(HF, method=words, precision=precision).method == method
+
+
+@pytest.mark.parametrize(
+    ("words", "note", "expected"),
+    [
+        ("gradient checkpointing", "", "full"),
+        ("gradient_checkpointing: yes", "", "full"),
+        ("gradient_checkpointing=False", "", "none"),
+        ("no gradient checkpointing", "", "none"),
+        ("w/o AC", "", "none"),
+        ("True", "", "full"),
+        ("1", "", "full"),
+        ("full + activation offloading", "", "offloaded"),
+        ("SAC", "", "selective"),
+        ("", "TRL; gradient_checkpointing=True; r=8", "full"),
+        ("", "TRL; without gradient checkpointing", "none"),
+        ("", "", "none"),
+    ],
+)
+def test_recompute_is_read_in_the_spellings_of_tables(words: str, note: str, expected: str) -> None:
+    assert trial_of(HF, recompute=words, note=note).scenario.config.recompute == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("recompute", "perhaps"),
+        ("attention", "ring of fire"),
+        ("optimizer", "galore_adamw"),
+        ("optimizer", "lomo"),
+        ("optimizer", "frobnicate"),
+        ("precision", "posit8"),
+        ("method", "full (dpo)"),
+        ("method", "qdora"),
+    ],
+)
+def test_words_that_are_not_understood_are_not_scored(column: str, words: str) -> None:
+    assert words.split()[0].strip("()") in reason_of(HF, **{column: words})
+
+
+@pytest.mark.parametrize(
+    ("words", "stage", "sharded", "offloaded"),
+    [
+        ("ZeRO-3 + CPU offload", 3, 8, True),
+        ("deepspeed stage 2", 2, 8, False),
+        ("ds_z3", 3, 8, False),
+        ("zero2", 2, 8, False),
+        ("fsdp full_shard", 3, 8, False),
+        ("FSDP SHARD_GRAD_OP", 2, 8, False),
+        ("ddp", 3, 1, False),
+    ],
+)
+def test_sharding_is_read_in_the_spellings_of_tables(words: str, stage: int, sharded: int, offloaded: bool) -> None:
+    config = trial_of(HF, strategy=words, num_gpus=8).scenario.config
+    assert (config.parallel.zero_stage, config.parallel.dp_shard) == (stage, sharded)
+    assert (config.placement == "tiers") == offloaded
 
 
 @pytest.mark.parametrize(

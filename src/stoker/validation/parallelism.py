@@ -11,20 +11,26 @@ from stoker.core.run_config import ContextExchange, Parallel, ZeroStage
 from stoker.validation.wording import Gap
 
 _DEGREE: Final = re.compile(r"(tp|pp|cp|vp|ep|sp|dp|fsdp|hsdp)[=\s]?(\d+)")
-_OFFLOAD: Final = re.compile(r"offload|stream|nvme")
+_OFFLOAD: Final = re.compile(r"offload|stream|nvme|zero-?infinity")
+_ZERO: Final = re.compile(r"(?:zero|deepspeed|stage|(?:\b|_)z|\bds|\bstg)[-_ ]*(?:stage)?[-_ ]*([123])(?!\d)")
+_KNOWN: Final = re.compile(
+    r"ddp|\bdp|data|fsdp|zero|deepspeed|\bds\b|(?:\b|_)z[123]|shard|tp|pp|cp|ep|sp\d|megatron|tensor|pipeline|ulysses|context|expert|"
+    r"stage|hybrid|horovod|torchrun|accelerate|distributed|multi|offload|stream|nvme"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """Degrees, and whether state leaves the GPU (`nvme`: for flash)."""
+    """Degrees, and whether state leaves the GPU (`nvme`: for flash). `is_guess`: the words leave the scheme open."""
 
     parallel: Parallel
     offloaded: bool = False
     nvme: bool = False
+    is_guess: bool = False
 
 
 def read_strategy(words: str, num_gpus: int) -> Strategy:
-    """The strategy over `num_gpus` GPUs. Raises Gap where the degrees do not multiply to them."""
+    """The strategy over `num_gpus` GPUs. Raises Gap where the degrees do not multiply to them, or nothing is said."""
     text = words.casefold()
     offloaded, nvme = bool(_OFFLOAD.search(text)), "nvme" in text
     if num_gpus == 1 or "single" in text or "listed as" in text:
@@ -33,6 +39,8 @@ def read_strategy(words: str, num_gpus: int) -> Strategy:
         return Strategy(parallel=Parallel(kind="layer_split", pp=num_gpus))
     if re.search(r"dataparallel|^dp$", text):
         return Strategy(parallel=Parallel(kind="data_parallel", dp_replicate=num_gpus))
+    if text and not _KNOWN.search(text):
+        raise Gap(f"strategy {words}: not understood")
     found: dict[str, int] = {}
     for name, degree in _DEGREE.findall(text):
         found.setdefault(name, int(degree))  # `PP4 (8)` in a table of corrections: the first is what ran
@@ -56,18 +64,23 @@ def read_strategy(words: str, num_gpus: int) -> Strategy:
         async_tp="asynctp" in text or "megatron" in text,
         gathers_narrow=True,  # the mixed-precision policy that public FSDP stacks set
     )
-    return Strategy(parallel=parallel, offloaded=offloaded, nvme=nvme)
+    unsaid = not text or ("deepspeed" in text and not _ZERO.search(text))
+    return Strategy(parallel=parallel, offloaded=offloaded, nvme=nvme, is_guess=unsaid)
 
 
 def _sharding(text: str, found: dict[str, int], ranks: int) -> tuple[int, ZeroStage]:
     """(ranks that share one copy, what they shard) of `ranks` data-parallel ranks."""
-    zero = re.search(r"zero-?([123])", text)
-    if zero:
+    zero = _ZERO.search(text)
+    if zero and "fsdp" not in text:
         stage: ZeroStage = {"1": 1, "2": 2, "3": 3}[zero[1]]  # type: ignore[assignment]
         return ranks, stage
-    if "grad_op" in text or "zero2" in text:
+    if "grad_op" in text:
         return ranks, 2
-    if "fsdp" in text:
+    if "no_shard" in text:
+        return 1, 3
+    if "deepspeed" in text:
+        return ranks, 2  # its usual stage where only the name stands
+    if "fsdp" in text or "full_shard" in text or "fully sharded" in text:
         shard = found.get("hsdp", ranks)  # `fsdp2` is a version where it does not make up the ranks
         return (shard, 3) if 0 < shard <= ranks and ranks % shard == 0 else (ranks, 3)
     if "megatron" in text or "distributed optimizer" in text:

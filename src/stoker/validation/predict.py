@@ -66,7 +66,7 @@ def predict(trial: Trial) -> Prediction | NotScored:
 def reading_of(unit: str, usual: Reading) -> Reading:
     """What a memory unit says was read; a bare one: `usual`."""
     words = unit.casefold()
-    if "nvidia-smi" in words or "process" in words:
+    if re.search(r"smi\b|process|nvml|nvtop|gpustat", words):
         return "process"
     if "allocated" in words or "active" in words:
         return "allocated"
@@ -80,7 +80,7 @@ def bytes_of_unit(unit: str) -> int:
         return GIB
     if "mib" in words:
         return 2**20
-    return 10**6 if re.match(r"mb\b", words) else round(GB)
+    return 10**6 if re.search(r"\bmb\b", words) else round(GB)
 
 
 def _memory(trial: Trial) -> Prediction:

@@ -221,6 +221,8 @@ def _config(
     attention = read_attention(measurement, stack)
     if attention == "flash" and (device.compute_capability or (8, 0)) < (8, 0):
         attention = "sdpa"  # a T4 or V100 has no flash kernels; libraries fall back to the memory-efficient one
+    if strategy.is_guess:
+        assumed.append("strategy")
     recompute = (method.recompute,) if method.recompute else read_recompute(measurement, stack)
     config: dict[str, Any] = {
         "micro_batch_size": micro,
