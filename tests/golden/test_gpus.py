@@ -155,6 +155,10 @@ def test_case_spaces_dashes_and_makers_do_not_count(written: str, meant: str) ->
     [
         ("NVIDIA H100 80GB HBM3", 79.18, "H100-SXM5-80GB"),
         ("NVIDIA H100 PCIe", 79.1, "H100-PCIe-80GB"),
+        ("NVIDIA H800", 79.1, "H800-SXM5-80GB"),
+        ("NVIDIA H800 PCIe", 79.1, "H800-PCIe-80GB"),
+        ("NVIDIA A800-SXM4-80GB", 79.2, "A800-SXM4-80GB"),
+        ("NVIDIA A800 80GB PCIe", 79.2, "A800-PCIe-80GB"),
         ("NVIDIA H100 NVL", 93.1, "H100-NVL-94GB"),
         ("NVIDIA H200", 139.8, "H200-SXM-141GB"),
         ("NVIDIA H200 NVL", 139.8, "H200-NVL-141GB"),
@@ -238,3 +242,11 @@ def test_links_are_one_direction() -> None:
     fabric = node_fabric("aws", "p4d.24xlarge")
     assert fabric is not None and fabric.bytes_per_s == 400e9 / 8
     assert node_fabric("lambda", "gpu_8x_h100_sxm") is None
+
+
+@pytest.mark.parametrize("name", ["H800", "A800"])
+def test_a_plain_name_of_a_module_and_a_pcie_board_is_an_error_that_names_both(name: str) -> None:
+    with pytest.raises(PlanningError) as raised:
+        find_device(name)
+    assert raised.value.code == "ST301"
+    assert "SXM" in raised.value.problem and f"{name}-PCIe-80GB" in raised.value.problem

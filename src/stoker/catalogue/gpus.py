@@ -177,6 +177,8 @@ def device_from_driver_name(name: str, memory_bytes: int | None = None) -> Devic
             for device in found
             if abs(memory_bytes - device.visible_bytes) <= _DRIVER_MEMORY_TOLERANCE * device.visible_bytes
         )
+    if len(found) > 1 and "pcie" not in name.lower():  # drivers write PCIe; a module may be `NVIDIA H800`
+        found = tuple(device for device in found if "-PCIe-" not in device.name)
     return found[0] if len(found) == 1 else None
 
 
