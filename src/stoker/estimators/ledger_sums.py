@@ -39,8 +39,8 @@ class UnitSums:
     """One module group (a copy of it; `repeats` copies).
 
     `saved_bytes` per token, `saved_bytes_per_key` per token and key position,
-    `saved_bytes_per_sample` once a sample, `saved_bytes_once` once a micro-batch; `input_bytes`: per token, what is kept
-    at a recompute boundary. `learning_frac`: share of the matrix parameters that get a weight gradient.
+    `saved_bytes_per_sample` once a sample, `saved_bytes_once` once a micro-batch; `input_bytes`: per token, kept at a
+    recompute boundary. `learning_frac`: share of the matrix parameters that get a weight gradient.
     For memory: `kept_bytes` per token, beside the input at a recompute boundary; `widest_bytes` per token, the widest
     activation, whose gradients come and go; `inner_bytes` per token, what the feed-forward half keeps;
     `scores_temp_bytes` per token and key, gradients of eager attention's scores; `temp_bytes`, once, of a quantised or
