@@ -12,7 +12,9 @@ from stoker.estimators.scenario import Batch, Scenario
 
 _FLASH_BACKWARD = 2.5  # fused attention recomputes its scores in backward (FlashAttention-2, 2307.08691, section 3)
 _GROUPED = "grouped"  # the unit of grouped convolutions (catalogue/models/tables/image_facts.py)
+_MIXED = "mixed"  # image networks with attention: few of their bytes belong to convolutions
 _NARROW = ("fp8", "fp4")
+_TENSOR_CORES = (7, 0)  # compute capability
 _THIN_FRAC = 0.25  # of the rate: products as thin as an adapter's rank leave most of a tile unused
 
 
@@ -38,6 +40,7 @@ class UnitCosts:
     kernel_frac: float
     casts: bool
     scores: bool
+    transposes: bool
 
     @classmethod
     def of(cls, scenario: Scenario, batch: Batch) -> "UnitCosts":
@@ -71,6 +74,7 @@ class UnitCosts:
             kernel_frac=_kernel_frac(scenario),
             casts=scenario.products in _NARROW,
             scores=scenario.config.attention == "eager" or not scenario.stack.flash_always,
+            transposes=_transposes(scenario),
         )
 
     def forward_s(self, unit: UnitSums) -> float:
@@ -85,7 +89,7 @@ class UnitCosts:
 
     def backward_s(self, unit: UnitSums) -> float:
         """One backward: gradients of inputs and of what learns."""
-        moved = self.backward * self._saved_bytes(unit) + 2.0 * unit.dense_grad_bytes
+        moved = self.backward * self._saved_bytes(unit) + 2.0 * unit.dense_grad_bytes + 2.0 * self._transposed_bytes(unit)
         return (
             self._gradients_s(unit)
             + self._attention_s(unit, 2.0 if self._keeps_scores(unit) else _FLASH_BACKWARD)
@@ -113,8 +117,14 @@ class UnitCosts:
 
     def elementwise_s(self, unit: UnitSums) -> float:
         """Everything but products and attention, forward: bytes of what is kept, and casts of weights."""
-        moved = self.forward * self._saved_bytes(unit) + 3.0 * unit.cast_bytes
+        moved = self.forward * self._saved_bytes(unit) + 3.0 * unit.cast_bytes + self._transposed_bytes(unit)
         return moved / self.rates.memory
+
+    def _transposed_bytes(self, unit: UnitSums) -> float:
+        """Of one convolution pass over channels-first images: inputs and outputs, about what is kept, read and written."""
+        if not self.transposes or unit.map_flops <= 0.0 or unit.name == _MIXED:
+            return 0.0
+        return 2.0 * saved_bytes(unit, self.batch)
 
     def _saved_bytes(self, unit: UnitSums) -> float:
         """What is kept, and (as if kept) what launches that keep nothing pass over."""
@@ -191,6 +201,13 @@ class UnitCosts:
         """Packed weights read and their 16-bit copy written, by a kernel that reaches a share of the bandwidth."""
         moved = unit.quantised_bytes + unit.dequantised_bytes
         return moved / (self.dequantise_frac * self.rates.memory)
+
+
+def _transposes(scenario: Scenario) -> bool:
+    """Whether convolutions turn their tensors around for the tensor cores, which take channels last (16 bits)."""
+    device = scenario.cluster.device
+    has_units = device.compute_capability is not None and device.compute_capability >= _TENSOR_CORES
+    return has_units and scenario.ledger.compute_bytes <= 2.0 and not scenario.stack.channels_last
 
 
 def _kernel_frac(scenario: Scenario) -> float:

@@ -28,7 +28,7 @@ def build(config: ConfigReader, target: Target) -> Shape:
     if scores:  # eager attention keeps its softmax in fp32
         body += keeps("softmax", "scores", area**2 * 1e6 * scores, bytes_per_element=4.0)
     body += kernels(config.size("kernels"))
-    groups = [group("body", "conv", body, input_elements=3.0 * edge * edge)]
+    groups = [group("mixed" if scores else "body", "conv", body, input_elements=3.0 * edge * edge)]
     if grouped:
         groups.append(group("grouped", "conv", Part(flops=2.0 * area * 1e9 * grouped)))
     return image_shape(tuple(groups), target, width=config.size("width"), layers=1, edge=edge)
