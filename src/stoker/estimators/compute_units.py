@@ -89,7 +89,7 @@ class UnitCosts:
 
     def backward_s(self, unit: UnitSums) -> float:
         """One backward: gradients of inputs and of what learns."""
-        moved = self.backward * self._saved_bytes(unit) + 2.0 * unit.dense_grad_bytes + 2.0 * self._transposed_bytes(unit)
+        moved = self.backward * self._saved_bytes(unit) + 2.0 * (unit.dense_grad_bytes + self._transposed_bytes(unit))
         return (
             self._gradients_s(unit)
             + self._attention_s(unit, 2.0 if self._keeps_scores(unit) else _FLASH_BACKWARD)
@@ -121,7 +121,7 @@ class UnitCosts:
         return moved / self.rates.memory
 
     def _transposed_bytes(self, unit: UnitSums) -> float:
-        """Of one convolution pass over channels-first images: inputs and outputs, about what is kept, read and written."""
+        """Of a pass of convolutions over channels-first images: inputs and outputs (what is kept) read and written."""
         if not self.transposes or unit.map_flops <= 0.0 or unit.name == _MIXED:
             return 0.0
         return 2.0 * saved_bytes(unit, self.batch)

@@ -44,6 +44,7 @@ from stoker.validation.parallelism import Strategy, read_strategy
 from stoker.validation.wording import (
     Gap,
     MethodWords,
+    as_told,
     first_built,
     read_attention,
     read_loss,
@@ -102,7 +103,7 @@ def build_trial(measurement: Measurement, efficiency: Efficiency, *, unseen: Col
     if reason:
         return NotScored(measurement=measurement, reason=reason)
     try:
-        return _trial(measurement, efficiency, find_stack(measurement, unseen=unseen))
+        return _trial(measurement, efficiency, as_told(find_stack(measurement, unseen=unseen), measurement))
     except Gap as gap:
         return NotScored(measurement=measurement, reason=str(gap))
     except StokerError as error:

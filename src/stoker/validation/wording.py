@@ -7,7 +7,7 @@ of techniques, best first, of which `first_built` takes the first that exists. W
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stoker.core.job import Method
@@ -32,6 +32,8 @@ class MethodWords:
     is_near: bool = False
 
 
+_CHANNELS_LAST: Final = re.compile(r"channels.last|nhwc|tensorflow|\btf[12]\b|keras|\bjax\b|\bxla\b")
+_CHANNELS_FIRST: Final = re.compile(r"channels.first|contiguous format|(?<!n)nchw")
 _QUANTISED: Final = re.compile(r"nf4|fp4|int-?4|gptq-?(int)?4|gptq$|gptq\b(?!.*8)|awq|4.?bit|w4a16")
 _OTHER_QUANTISED: Final = re.compile(r"int-?8|8.?bit|aqlm|[236].?bit|hqq|eetq|quip|mxfp")
 _UNTOLD_STATE: Final = re.compile(
@@ -224,6 +226,14 @@ def _recompute_of(topic: re.Match[str] | None, words: str) -> Recompute | None:
     before, after = words[: topic.start()], words[topic.end() :]
     denied = re.search(rf"\b{_NONE}[\s_-]*$", before) or re.match(rf"[\s:=]*{_NONE}\b(?!\s*\w)", after)
     return "none" if denied else "full"
+
+
+def as_told(stack: Stack, measurement: Measurement) -> Stack:
+    """`stack` with what the table itself says about the program: how images lie in memory."""
+    words = f"{measurement.table} {measurement.precision} {measurement.note}".casefold()
+    if _CHANNELS_FIRST.search(words):
+        return replace(stack, channels_last=False)
+    return replace(stack, channels_last=True) if _CHANNELS_LAST.search(words) else stack
 
 
 def reads_compile(measurement: Measurement, stack: Stack) -> bool:
