@@ -1,6 +1,6 @@
 """From a plan to a `Session`: device, data, model, objective, optimizer, cadence, in the order a run meets them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from stoker.engine.param_groups import parameter_groups
 from stoker.engine.progress import Progress
 from stoker.engine.session import Session
 from stoker.engine.text_source import TextSource
+from stoker.engine.tiers.session import TieredUpdater, open_tiers
 from stoker.engine.trackers import Trackers
 from stoker.engine.update import Updater
 from stoker.observe.writer import RecordWriter
@@ -154,16 +155,23 @@ def choose_objective(job: Job, data: PreparedData, kernel: LanguageModelLoss) ->
 def open_session(
     plan: Plan, parts: Parts, out_dir: Path, lock: RunLock, record: RecordWriter, progress: Progress
 ) -> Session:
-    """The session with the model on its device and a fresh optimizer."""
+    """The session with the model on its device (or in its tiers) and a fresh optimizer."""
     job, config, built = plan.job, parts.candidate.run_config, parts.built
-    built.model.to(parts.device)
     form = precision(config.precision)
-    groups = parameter_groups(built.model, job.train, built.fresh)
-    torch_optimizer = form.wrap_optimizer(optimizer(job.train.optimizer), groups)
     per_epoch = steps_per_epoch(len(parts.train), job.train.global_batch_size)
     total = total_steps(len(parts.train), job.train.global_batch_size, job.train.epochs, job.train.max_steps)
+    factor = schedule_of(total, job.train.warmup_frac, job.train.schedule)
+    steps = StepPlan(
+        parts.train,
+        packing(config.packing),
+        seed=job.train.seed,
+        global_batch_size=job.train.global_batch_size,
+        micro_batch_size=config.micro_batch_size,
+    )
+    tiered = config.placement == "tiers"
+    updater = _tiers(plan, parts, steps, factor, out_dir, progress) if tiered else _updater(plan, parts, factor)
     parameters = [p for p in built.model.parameters() if p.requires_grad]
-    micro_batches = -(-job.train.global_batch_size // config.micro_batch_size)
+    micro_batches = 1 if tiered else -(-job.train.global_batch_size // config.micro_batch_size)
     return Session(
         plan=plan,
         candidate=parts.candidate,
@@ -173,21 +181,9 @@ def open_session(
         labels=parts.labels,
         objective=parts.objective,
         autocast=lambda: form.autocast(parts.device.type),
-        updater=Updater(
-            torch_optimizer,
-            parameters,
-            factor=schedule_of(total, job.train.warmup_frac, job.train.schedule),
-            max_grad_norm=job.train.max_grad_norm,
-            scaler=LossScale() if form.needs_scaler else None,
-        ),
+        updater=updater,
         accumulator=GradientAccumulator(parameters, micro_batches),
-        steps=StepPlan(
-            parts.train,
-            packing(config.packing),
-            seed=job.train.seed,
-            global_batch_size=job.train.global_batch_size,
-            micro_batch_size=config.micro_batch_size,
-        ),
+        steps=steps,
         steps_per_epoch=per_epoch,
         total_steps=total,
         cadence=Cadence(total_steps=total, steps_per_epoch=per_epoch, evaluation=job.eval, save=job.save),
@@ -202,4 +198,42 @@ def open_session(
         progress=progress,
         trackers=Trackers(job.track, out_dir, progress.notice),
         memory=MemoryWatch(parts.device),
+    )
+
+
+def _updater(plan: Plan, parts: Parts, factor: Callable[[int], float]) -> Updater:
+    """Everything on the device: the optimizer over the model as it stands there."""
+    job, model, form = plan.job, parts.built.model, precision(parts.candidate.run_config.precision)
+    model.to(parts.device)
+    groups = parameter_groups(model, job.train, parts.built.fresh)
+    return Updater(
+        form.wrap_optimizer(optimizer(job.train.optimizer), groups),
+        [p for p in model.parameters() if p.requires_grad],
+        factor=factor,
+        max_grad_norm=job.train.max_grad_norm,
+        scaler=LossScale() if form.needs_scaler else None,
+    )
+
+
+def _tiers(
+    plan: Plan, parts: Parts, steps: StepPlan, factor: Callable[[int], float], out_dir: Path, progress: Progress
+) -> TieredUpdater:
+    """The tier engine, the model moved into its tiers from the CPU."""
+    job, config = plan.job, parts.candidate.run_config
+    form = precision(config.precision)
+    fullest = steps.source.collate(steps.longest())
+    return open_tiers(
+        parts.built.model,
+        job,
+        config,
+        objective=parts.objective,
+        groups=parameter_groups(parts.built.model, job.train, parts.built.fresh),
+        factor=factor,
+        device=parts.device,
+        longest_tokens=fullest.padded_tokens,
+        probe={name: tensor[:1] for name, tensor in fullest.inputs.items()},
+        autocast=lambda: form.autocast(parts.device.type),
+        scaler=LossScale() if form.needs_scaler else None,
+        folder=out_dir,
+        notice=progress.notice,
     )

@@ -11,6 +11,7 @@ from stoker.core.job import Job
 from stoker.data.prepared import PreparedData
 from stoker.engine.pooled import PooledClassifier
 from stoker.engine.session import Session
+from stoker.engine.tiers.session import TieredUpdater
 
 _SAMPLES = 256
 
@@ -20,11 +21,15 @@ def fit_head(session: Session, data: PreparedData) -> None:
     network = session.built.network
     if not isinstance(network, PooledClassifier):
         return
-    session.model.eval()
-    with torch.no_grad(), session.autocast():
-        vectors = torch.cat(list(_vectors(session, network)))
-    bias = start_bias(session.job, data)
-    network.fit_constants(vectors, None if bias is None else bias.to(session.device))
+    with session.whole_model():
+        session.model.eval()
+        with torch.no_grad(), session.autocast():
+            vectors = torch.cat(list(_vectors(session, network)))
+        bias = start_bias(session.job, data)
+        network.fit_constants(vectors, None if bias is None else bias.to(session.device))
+        if isinstance(session.updater, TieredUpdater):
+            session.updater.adopt_weights()
+            return
     refresh = getattr(session.updater.optimizer, "refresh_masters", None)
     if refresh is not None:
         refresh()

@@ -22,6 +22,8 @@ from stoker.engine.ordering import keyed_seed
 from stoker.engine.session import EvaluationStopped, Session
 from stoker.engine.state import Progressed, capture
 from stoker.engine.stopping import StopRequest
+from stoker.engine.tiers.session import TieredUpdater
+from stoker.engine.update import Updater
 
 
 @dataclass(slots=True)
@@ -87,10 +89,14 @@ class Loop:
         """One optimizer update; an fp16 overflow repeats the step at a lower scale, with the same draws."""
         session, updater, window = self.session, self.session.updater, self._window
         while True:
-            loss = self._accumulate(batch)
+            if isinstance(updater, TieredUpdater):
+                loss, outcome = updater.train(batch, session.device)
+            else:
+                loss = self._accumulate(batch, updater)
             if batch.step == 0:
                 self._name_parameters_without_gradient()
-            outcome = updater.step(loss)
+            if isinstance(updater, Updater):
+                outcome = updater.step(loss)
             if outcome.finite is False:
                 raise not_finite(batch.step + 1, float(loss), session.lr_text)
             if outcome.applied:
@@ -113,11 +119,11 @@ class Loop:
         self.progressed.samples += batch.samples
         self.progressed.tokens += batch.tokens
 
-    def _accumulate(self, batch: StepBatch) -> torch.Tensor:
+    def _accumulate(self, batch: StepBatch, updater: Updater) -> torch.Tensor:
         """Forward and backward of every micro-batch; the step's mean loss, on the device."""
         session = self.session
         weight = max(batch.weight, 1e-30)
-        factor = session.updater.loss_factor(weight)
+        factor = updater.loss_factor(weight)
         total = torch.zeros((), device=session.device)
         for index, micro in enumerate(batch.micro_batches):
             torch.manual_seed(keyed_seed(session.job.train.seed, batch.step, index, "forward"))
@@ -280,7 +286,9 @@ class Loop:
 
     def _name_parameters_without_gradient(self) -> None:
         """Case 21: after the first backward, before the optimizer touches anything."""
-        silent = [name for name, p in self.session.model.named_parameters() if p.requires_grad and p.grad is None]
+        named = self.session.model.named_parameters()
+        tiers = self.session.tiers
+        silent = tiers.silent() if tiers else [name for name, p in named if p.requires_grad and p.grad is None]
         if silent:
             shown = ", ".join(silent[:5]) + (", ..." if len(silent) > 5 else "")
             self.session.warn(

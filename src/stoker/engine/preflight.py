@@ -17,6 +17,7 @@ from stoker.engine.checkpoint import require_space_for_run
 from stoker.engine.memory import PROBE
 from stoker.engine.session import Session
 from stoker.engine.state import model_tensors
+from stoker.engine.tiers.session import TieredUpdater
 from stoker.techniques.attention import attention
 from stoker.techniques.attention.flash import Flash, require_flash_attn
 from stoker.techniques.optimizer import optimizer
@@ -137,8 +138,8 @@ def probe_longest(session: Session) -> int | None:
 
     CUDA only; returns the reserved bytes. Raises RunError ST428 when it does not fit. Weights stay untouched.
     """
-    if session.device.type != "cuda":
-        return None
+    if session.device.type != "cuda" or isinstance(session.updater, TieredUpdater):
+        return None  # under tiers the first step shows it, before anything is updated
     micro = session.steps.source.collate(session.steps.longest())
     session.model.train()
     try:

@@ -170,6 +170,8 @@ def _finish(session: Session, progressed: Progressed, stop: StopRequest) -> dict
         step=step,
         metrics=metrics,
     )
+    if session.tiers is not None:
+        session.tiers.finish()
     export_model(
         session.out_dir,
         session.built,
@@ -192,7 +194,10 @@ def _best_state(session: Session, progressed: Progressed) -> tuple[int, tuple[fl
     except RunError as error:  # training is done and cannot find it again: the last weights are the next best
         session.warn("ST432", _("the last weights are exported, not the best: {problem}").format(problem=error.problem))
         return last
-    load_model_tensors(session.model, tensors, trainable_only=session.trainable_only)
+    if session.tiers is not None:
+        session.tiers.load_weights(tensors)
+    else:
+        load_model_tensors(session.model, tensors, trainable_only=session.trainable_only)
     return best, progressed.best_thresholds, dict(progressed.best_metrics)
 
 

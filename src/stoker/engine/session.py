@@ -1,6 +1,7 @@
 """Everything that one run holds while it trains: job, device, model, data, optimizer, record, lock, watchers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from stoker.engine.memory import MemoryWatch
 from stoker.engine.objective import MultiLabel, NextToken, SingleLabel
 from stoker.engine.progress import Progress
 from stoker.engine.stopping import StopRequest
+from stoker.engine.tiers.session import TieredUpdater
 from stoker.engine.trackers import Trackers
 from stoker.engine.update import Updater
 from stoker.observe.writer import RecordWriter
@@ -32,7 +34,10 @@ class EvaluationStopped(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """See the module. `facts`: all that changes the learning. `evaluation`, `test`: splits to score, or None."""
+    """See the module. `facts`: all that changes the learning. `evaluation`, `test`: splits to score, or None.
+
+    Under placement tiers `updater` is the tier engine, which runs whole steps; `accumulator` is idle then.
+    """
 
     plan: Plan
     candidate: Candidate
@@ -42,7 +47,7 @@ class Session:
     labels: Sequence[str]
     objective: SingleLabel | MultiLabel | NextToken
     autocast: Callable[[], Any]
-    updater: Updater
+    updater: Updater | TieredUpdater
     accumulator: GradientAccumulator
     steps: StepPlan
     steps_per_epoch: int
@@ -68,6 +73,15 @@ class Session:
     @property
     def model(self) -> torch.nn.Module:
         return self.built.model
+
+    @property
+    def tiers(self) -> TieredUpdater | None:
+        """The tier engine, where it runs this session."""
+        return self.updater if isinstance(self.updater, TieredUpdater) else None
+
+    def whole_model(self) -> AbstractContextManager[None]:
+        """While open, the model can be called as one, wherever its weights live."""
+        return self.tiers.whole() if self.tiers is not None else nullcontext()
 
     @property
     def trainable_only(self) -> bool:
@@ -113,7 +127,8 @@ class Session:
             device=self.device,
             context=self.autocast,
         )
-        return evaluator(evaluation_batches(source, size), thresholds=thresholds, phase=phase)
+        with self.whole_model():
+            return evaluator(evaluation_batches(source, size), thresholds=thresholds, phase=phase)
 
     def baseline_advice(self) -> str:
         """What to do when the model has learned to say always the same."""

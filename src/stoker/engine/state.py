@@ -12,12 +12,13 @@ import torch
 
 from stoker.core.errors import RunError
 from stoker.core.i18n import _
-from stoker.engine.checkpoint import ResumePoint, flatten_state, unflatten_state
+from stoker.engine.checkpoint import AnyTensor, ResumePoint, flatten_state, unflatten_state
 from stoker.engine.identity import fingerprint, other_job
 from stoker.engine.loss_scale import LossScale
+from stoker.engine.tiers.session import TieredUpdater
 from stoker.engine.update import Updater
 
-TensorFiles = dict[str, dict[str, torch.Tensor]]
+TensorFiles = dict[str, dict[str, AnyTensor]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,37 +77,69 @@ def load_model_tensors(model: torch.nn.Module, tensors: Mapping[str, torch.Tenso
 
 
 def capture(
-    model: torch.nn.Module, updater: Updater, progressed: Progressed, *, trainable_only: bool, facts: Mapping[str, Any]
+    model: torch.nn.Module,
+    updater: Updater | TieredUpdater,
+    progressed: Progressed,
+    *,
+    trainable_only: bool,
+    facts: Mapping[str, Any],
 ) -> tuple[TensorFiles, dict[str, Any]]:
     """(tensor files, meta) of the run as it stands after an update."""
-    tensors, skeleton = flatten_state(updater.optimizer.state_dict())
-    meta = {
+    meta: dict[str, Any] = {
         "fingerprint": fingerprint(facts),
         "facts": dict(facts),
         "progress": asdict(progressed),
-        "optimizer": skeleton,
         "scaler": updater.scaler.state() if updater.scaler else None,
     }
-    files: TensorFiles = {"model": model_tensors(model, trainable_only=trainable_only)}
+    if isinstance(updater, TieredUpdater):
+        held, meta["tiers"] = updater.capture(trainable_only=trainable_only)
+        return held, meta
+    tensors, meta["optimizer"] = flatten_state(updater.optimizer.state_dict())
+    files: TensorFiles = {"model": dict(model_tensors(model, trainable_only=trainable_only))}
     if tensors:
-        files["optimizer"] = tensors
+        files["optimizer"] = dict(tensors)
     return files, meta
 
 
 def restore(
-    point: ResumePoint, model: torch.nn.Module, updater: Updater, *, trainable_only: bool, facts: Mapping[str, Any]
+    point: ResumePoint,
+    model: torch.nn.Module,
+    updater: Updater | TieredUpdater,
+    *,
+    trainable_only: bool,
+    facts: Mapping[str, Any],
 ) -> Progressed:
-    """Put the state of `point` into model and updater. Raises RunError ST403 for another job's checkpoint."""
+    """Put the state of `point` into model and updater. Raises RunError ST403 for another job's checkpoint, ST468 for
+    one that only the other placement's engine can read."""
     if point.meta.get("fingerprint") != fingerprint(facts):
         raise other_job(str(point.path), point.meta.get("facts"), facts)
+    if ("tiers" in point.meta) != isinstance(updater, TieredUpdater):
+        raise _other_engine(point)
+    if isinstance(updater, TieredUpdater):
+        updater.restore({name: point.load(name) for name in point.files}, point.meta["tiers"])
+        return _progress_of(point)
     load_model_tensors(model, point.load("model"), trainable_only=trainable_only)
     tensors = point.load("optimizer") if "optimizer" in point.files else {}
     updater.optimizer.load_state_dict(unflatten_state(tensors, point.meta["optimizer"]))
     if updater.scaler is not None and point.meta["scaler"] is not None:
         updater.scaler = LossScale.from_state(point.meta["scaler"])
+    progressed = _progress_of(point)
+    updater.updates = progressed.step
+    return progressed
+
+
+def _progress_of(point: ResumePoint) -> Progressed:
     saved = point.meta["progress"]
     progressed = Progressed(**{f.name: saved[f.name] for f in fields(Progressed) if f.name in saved})
     progressed.thresholds = tuple(progressed.thresholds)
     progressed.best_thresholds = tuple(progressed.best_thresholds)
-    updater.updates = progressed.step
     return progressed
+
+
+def _other_engine(point: ResumePoint) -> RunError:
+    return RunError(
+        "ST468",
+        _("this checkpoint was written under the other placement (run.placement)"),
+        place=str(point.path),
+        fix=_("pin run.placement to what the run began with (hbm or tiers)"),
+    )

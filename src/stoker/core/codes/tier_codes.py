@@ -10,7 +10,7 @@ CODES: tuple[Code, ...] = (
         N_(
             "The schedule needs more host memory than its budget, or than this process's cgroup still has; told before the first step, with the numbers."
         ),
-        N_("Give more DRAM, keep more on the GPU, or let state overflow to flash with hardware.here.nvme."),
+        N_("Give more DRAM, keep more on the GPU, or let state overflow to flash with hardware.nvme."),
     ),
     Code(
         "ST461",
@@ -18,7 +18,7 @@ CODES: tuple[Code, ...] = (
         N_(
             "The folder of the flash tier has less free space (or a smaller budget) than the state that overflows to it; nothing was written."
         ),
-        N_("Free space there, name another folder under hardware.here.nvme, or give more DRAM."),
+        N_("Free space there, name another folder under hardware.nvme, or give more DRAM."),
     ),
     Code(
         "ST462",
@@ -56,6 +56,18 @@ CODES: tuple[Code, ...] = (
         "ST466",
         N_("schedule too large for the device"),
         N_("What the schedule keeps in GPU memory for good is more than its budget; told before anything is moved."),
-        N_("Let more leave the GPU, or raise hardware.here.hbm_gb."),
+        N_("Let more leave the GPU, or raise hardware.hbm_gb."),
+    ),
+    Code(
+        "ST467",
+        N_("optimizer without tiers"),
+        N_("The tier engine's update kernels are AdamW's; other optimizers run with everything in GPU memory."),
+        N_("Use train.optimizer: adamw, or run.placement: hbm."),
+    ),
+    Code(
+        "ST468",
+        N_("checkpoint of the other engine"),
+        N_("The run began under run.placement: hbm and goes on under tiers, or the other way round."),
+        N_("Pin run.placement to what the run began with."),
     ),
 )

@@ -128,6 +128,20 @@ class Assembly:
                 weights.used(unit)
             weights.park()
 
+    def bring_home(self, home: UnitHome) -> None:
+        """The unit's parameters into ordinary host memory, one unit at a time."""
+        if not home.layout.weight_bytes:
+            return
+        weights = self.parts.weights
+        source = home.host_weights if home.device_weights is None else home.device_weights
+        if source is None:
+            weights.use(home.index)
+            source = weights.land(home.index)
+            self.parts.lanes.drain()
+        own = source[: home.layout.weight_bytes].to("cpu", copy=True)
+        weights.forget(home.index)
+        home.layout.bind(own)
+
     def close(self) -> None:
         """Threads, scratch space and pinned pages go; streamed weights stay in DRAM or, from flash, return there."""
         self.parts.updater.close()
@@ -280,6 +294,6 @@ def _too_large_for_device(wanted: int, limit: int) -> RunError:
         _("the schedule keeps {wanted} on the device for good; its budget is {limit}").format(
             wanted=format_bytes(wanted), limit=format_bytes(limit)
         ),
-        place="hardware.here.hbm_gb",
+        place="hardware.hbm_gb",
         fix=_("let more leave the GPU (run.placement: auto), or raise the cap"),
     )

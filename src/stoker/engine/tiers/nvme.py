@@ -184,7 +184,7 @@ class FlashFile:
                 _("the flash tier needs {wanted}; {limit} may be used in {folder}").format(
                     wanted=format_bytes(self.num_bytes), limit=format_bytes(max(0, limit)), folder=self.folder
                 ),
-                place="hardware.here.nvme",
+                place="hardware.nvme",
                 fix=_("free space there, name another folder, or give more DRAM"),
             )
 

@@ -33,22 +33,28 @@ def restore_tiers(
     trainer: TieredTrainer, files: Mapping[str, Mapping[str, torch.Tensor]], meta: Mapping[str, Any]
 ) -> None:
     """Put back what `capture_tiers` gave, under whatever placement. Raises RunError ST404 for another model's."""
-    trainer.assembly.executor.forget()
-    weights, state = files["model"], files["tiers"]
+    state = files["tiers"]
+    load_weights(trainer, files["model"])
     for home in trainer.assembly.homes:
-        _load_weights(trainer, home, weights)
         for number, (block, piece) in enumerate(home.layout.pieces):
             buffer = _read(trainer, home, number, piece)
             _fill_piece(block, piece, buffer, state)
             _write(trainer, home, number, piece, buffer)
         for slot in home.layout.slots:
             slot.steps = int(meta["updates"][slot.name])
-    for name, buffer in trainer.program.root.named_buffers():
-        if name in weights:
-            buffer.copy_(weights[name])
     if trainer.scaler is not None and meta["scaler"] is not None:
         trainer.scaler = LossScale.from_state(meta["scaler"])
     trainer.loaded(int(meta["steps"]))
+
+
+def load_weights(trainer: TieredTrainer, weights: Mapping[str, torch.Tensor]) -> None:
+    """Weights alone, and the buffers; what the optimizer remembers stays. Raises RunError ST404."""
+    trainer.assembly.executor.forget()
+    for home in trainer.assembly.homes:
+        _load_weights(trainer, home, weights)
+    for name, buffer in trainer.program.root.named_buffers():
+        if name in weights:
+            buffer.copy_(weights[name])
 
 
 def _weights(trainer: TieredTrainer, trainable_only: bool) -> Tensors:

@@ -74,7 +74,7 @@ def require_dram(
     left = usable() if usable is not None else usable_memory_bytes().value
     limits = []
     if budget_bytes is not None:
-        limits.append((float(budget_bytes), _("the budget for DRAM (hardware.here.dram_gb)")))
+        limits.append((float(budget_bytes), _("the budget for DRAM (hardware.dram_gb)")))
     if left is not None:
         limits.append((max(0.0, left - _SPARE_BYTES), _("what this process can still get of the host's memory")))
     for limit, name in limits:
@@ -85,5 +85,5 @@ def require_dram(
                     wanted=format_bytes(wanted_bytes), name=name, limit=format_bytes(limit)
                 ),
                 place="run.placement: tiers",
-                fix=_("give more DRAM, keep more on the GPU, or let state overflow to flash (hardware.here.nvme)"),
+                fix=_("give more DRAM, keep more on the GPU, or let state overflow to flash (hardware.nvme)"),
             )

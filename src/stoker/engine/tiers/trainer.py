@@ -112,7 +112,7 @@ class TieredTrainer:
             lanes=lanes,
         )
         self.steps = 0
-        self._broken = False
+        self._broken = self._closed = False
 
     @property
     def schedule(self) -> TierSchedule:
@@ -167,8 +167,18 @@ class TieredTrainer:
 
     def close(self) -> None:
         """Finish and give back threads, scratch space and pinned memory; the model keeps its weights."""
+        if not (self._broken or self._closed):
+            self.flush()
+        self._closed = True
+        self._assembly.close()
+
+    def release(self) -> None:
+        """`close`, and give every parameter memory of its own on the host: the model stands alone."""
         if not self._broken:
             self.flush()
+        for home in self._assembly.homes:
+            self._assembly.bring_home(home)
+        self._closed = True
         self._assembly.close()
 
     def broken(self) -> bool:

@@ -17,12 +17,12 @@ from stoker.core.schedule import LinkSpeeds, Tier, TierSchedule, UnitPlacement, 
 
 
 class Tiers:
-    """GPU memory, DRAM and NVMe. Priced; this version's engine does not execute schedules yet."""
+    """GPU memory, DRAM and NVMe: `engine/tiers` executes the layer-major schedules, on one GPU or a CPU."""
 
     __slots__ = ()
 
     name: ClassVar[str] = "tiers"
-    can_run: ClassVar[bool] = False
+    can_run: ClassVar[bool] = True
 
     def apply(self, ledger: Ledger) -> Ledger:
         """The ledger as it is: what a rank holds in all; `estimators/tiers.py` deals it out to the tiers."""
