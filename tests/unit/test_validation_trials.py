@@ -11,6 +11,7 @@ import pytest
 from stoker.catalogue.efficiency import load_efficiency
 from stoker.catalogue.stacks import all_stacks, find_stack, unknown_stack
 from stoker.core.measurement import Measurement
+from stoker.estimators.memory import estimate_memory
 from stoker.validation.notes import QKV
 from stoker.validation.trial import NotScored, Trial, build_trial
 
@@ -69,7 +70,7 @@ def reason_of(source: str, **columns: Any) -> str:
         ("Megatron-Bridge perf summary", "full (pretrain)", "BF16", "bf16"),
         ("RoundPipe / aiDAPTIV", "full", "bf16/fp32 master", "bf16"),
         (HF, "full", "bfloat16", "bf16_pure"),  # the name of a torch dtype: weights as loaded
-        (HF, "full", "bf16", "bf16_amp"),  # a trainer's flag
+        (HF, "full", "bf16", "bf16_pure"),  # a trainer's flag; fp32 weights of 7 B and their state would not fit
         (HF, "full", "bf16 (torch_dtype=bfloat16)", "bf16_pure"),
         (HF, "full", "fp16 O1 apex", "fp16_amp"),
         (HF, "full", "16-mixed", "fp16_amp"),
@@ -297,9 +298,56 @@ def test_an_unknown_source_gets_the_last_row_and_so_does_one_left_out() -> None:
     assert find_stack(measured("litgpt"), unseen={"litgpt"}).name == unknown_stack().name
 
 
+def test_a_bare_bf16_mixes_where_fp32_weights_fit() -> None:
+    small = trial_of(HF, model="bert-base-uncased", precision="bf16")
+    assert (small.scenario.config.precision, small.widened) == ("bf16_amp", ())
+    large = trial_of(HF, precision="bf16")
+    assert (large.scenario.config.precision, large.widened) == ("bf16_pure", ("precision",))
+    assert trial_of(HF, precision="bf16", metric="oom").scenario.config.precision == "bf16_amp"
+
+
+@pytest.mark.parametrize(
+    ("columns", "name"),
+    [
+        ({"note": "TRL SFTTrainer; packed", "precision": "fp16"}, "trl"),
+        ({"note": "TRL SFTTrainer; packed"}, "trl-bf16"),
+        ({"table": "hiyouga/LLaMA-Factory README"}, "llama-factory"),
+        ({"note": "twice as fast as others; compared with torchtune"}, "hf-trainer"),
+        ({"note": "a control run"}, "hf-trainer"),  # TRL is not a part of another word
+        ({"strategy": "DeepSpeed ZeRO-3", "num_gpus": 8}, "deepspeed-like"),
+    ],
+)
+def test_a_program_is_found_by_repository_note_or_strategy(columns: dict[str, Any], name: str) -> None:
+    assert trial_of("somebody's blog", **columns).scenario.stack.name == name
+
+
+def test_quantised_leftovers_become_fp32_on_one_gpu_and_not_under_sharding() -> None:
+    """peft's prepare_model_for_kbit_training; TRL leaves it out for sharded models (is_sharded_qlora)."""
+    alone = trial_of(HF, method="qlora", precision="fp16 nf4").scenario.ledger
+    sharded = trial_of(HF, method="qlora", precision="fp16 nf4", strategy="fsdp", num_gpus=2).scenario.ledger
+    assert {group.unquantised_bytes_per_param for group in alone.groups} == {4.0}
+    assert {group.unquantised_bytes_per_param for group in sharded.groups} == {2.0}
+
+
+def test_experts_of_older_transformers_are_quantised() -> None:
+    """Mixtral-8x7B in nf4: 45.1 B expert parameters at 0.5625 bytes; fms-acceleration measured 25.2 GB of weights."""
+    mixtral = trial_of(
+        HF, model="mistralai/Mixtral-8x7B-v0.1", method="qlora", precision="bf16+nf4", strategy="fsdp", num_gpus=2
+    )
+    assert 2 * mixtral.scenario.sums.params_bytes == pytest.approx(26.5e9, rel=0.03)
+
+
+def test_a_step_in_backward_keeps_one_units_gradients() -> None:
+    within = trial_of(HF, precision="bf16-true", note="optimizer_in_bwd=True").scenario
+    after = trial_of(HF, precision="bf16-true").scenario
+    whole = estimate_memory(after).terms["grads"]
+    assert whole == pytest.approx(2 * 6_738_415_616, rel=1e-6)
+    assert estimate_memory(within).terms["grads"] == pytest.approx(2 * 202_383_360, rel=1e-6)  # one block of Llama-2-7B
+
+
 def test_gpu_names_without_a_form_are_read_and_widen_the_interval() -> None:
-    assert trial_of(HF, gpu="A100-80GB", gpu_gb=80).widened == ("gpu form",)
-    assert trial_of(HF, gpu="A100-80GB-SXM").widened == ()
+    assert trial_of(HF, method="lora", gpu="A100-80GB", gpu_gb=80).widened == ("gpu form",)
+    assert trial_of(HF, method="lora", gpu="A100-80GB-SXM").widened == ()
 
 
 @pytest.mark.parametrize(

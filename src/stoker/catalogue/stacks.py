@@ -1,12 +1,14 @@
 """Training programs of data/stacks.csv: implementation facts by the source of a measurement.
 
-Rows are tried in order: `source` must stand in the measurement's source (any case), and every word of `words`
-(separated by `;`; spaces do not count) in its method, precision, model, strategy, attention or note. Rows whose source
-is `*` are of programs that nobody described: those with words go by what a table itself says, the last one fits
-everything.
+Rows are tried in order: the program's name, `source`, must stand in the measurement's source, else in its table's
+repository or its note (as a word of its own, any case and spelling of hyphens; not as what another program was
+compared with), and every word of `words` (separated by `;`; spaces do not count) in its method, precision, model,
+strategy, attention or note. Rows whose source is `*` are of programs that nobody described: those with words go by
+what a table itself says, the last one fits everything.
 """
 
 import functools
+import re
 from collections.abc import Collection
 from dataclasses import MISSING, fields, replace
 from typing import Any
@@ -17,21 +19,21 @@ from stoker.core.measurement import Measurement
 from stoker.core.stack import Stack
 
 ANY = "*"
+_BESIDE = re.compile(r"(than|vs\.?|versus|against|compared (with|to)|unlike|faster|beside)\s*$", re.IGNORECASE)
 
 
 def find_stack(measurement: Measurement, *, unseen: Collection[str] = ()) -> Stack:
     """The stack that a measurement was made with; `unseen`: sources to treat as if nobody had described them."""
-    source = measurement.source.casefold()
     told = (measurement.method, measurement.precision, measurement.model, measurement.strategy, measurement.attention)
     text = _plain(" ".join((*told, measurement.note)))
-    for pattern, words, stack in _rows():
-        if not all(word in text for word in words):
-            continue
-        if pattern == ANY:
-            return stack_without(stack, measurement.source) if measurement.source in unseen else stack
-        if measurement.source not in unseen and pattern in source:
-            return stack
-    raise LookupError("stacks.csv lacks its last row")
+    rows = [(name, stack) for name, words, stack in _rows() if all(word in text for word in words)]
+    if measurement.source not in unseen:
+        for place in (measurement.source, f"{measurement.table.partition(' ')[0]} ; {measurement.note}"):
+            for name, stack in rows:
+                if name is not None and _names(name, place):
+                    return stack
+    anybody = next(stack for name, stack in rows if name is None)
+    return stack_without(anybody, measurement.source) if measurement.source in unseen else anybody
 
 
 def all_stacks() -> tuple[Stack, ...]:
@@ -45,15 +47,26 @@ def unknown_stack() -> Stack:
 
 
 @functools.cache
-def _rows() -> tuple[tuple[str, tuple[str, ...], Stack], ...]:
+def _rows() -> tuple[tuple[re.Pattern[str] | None, tuple[str, ...], Stack], ...]:
+    """(the program's name, None for `*`; words; stack), in order."""
     return tuple(
         (
-            row["source"].casefold(),
+            None if row["source"] == ANY else _name(row["source"]),
             tuple(_plain(word) for word in row["words"].split(";") if word),
             _stack(row),
         )
         for row in read_rows("stacks.csv")
     )
+
+
+def _name(source: str) -> re.Pattern[str]:
+    parts = "[^a-z0-9]*".join(re.escape(part) for part in re.split(r"[^A-Za-z0-9]+", source) if part)
+    return re.compile(rf"(?<![a-z0-9]){parts}(?![a-z0-9])", re.IGNORECASE)
+
+
+def _names(name: re.Pattern[str], text: str) -> bool:
+    """Whether `text` names the program, and not only as what another was compared with."""
+    return any(not _BESIDE.search(text[: found.start()]) for found in name.finditer(text))
 
 
 def _plain(text: str) -> str:

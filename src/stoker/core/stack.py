@@ -43,7 +43,10 @@ class Stack:
     a transient as large as one moment. `expert_adapters`: sets of adapters that every expert has too (0: none).
     `wide_activations`: everything that backward needs is kept in fp32 (early mixed precision, GELU step by step).
     `accumulates_unsharded`: FSDP1 without synchronisation between the micro-batches of a step. `is_guess`: nobody
-    described the program, so intervals are wider. `bucket_gb`: fixed buckets of reduced and gathered state, GB.
+    described the program, or nobody measured it, so intervals are wider. `bucket_gb`: fixed buckets of reduced and
+    gathered state, GB.
+    `quantised_experts`: experts are linears of their own, which quantisation takes (transformers before 5).
+    `steps_in_backward`: each gradient is applied and dropped as soon as it is there.
     `usual_unevenness`: longest over mean length of its batches where a table does not say.
     """
 
@@ -92,6 +95,8 @@ class Stack:
     is_guess: bool = False
     bucket_gb: float = 0.0
     usual_unevenness: float = 1.0
+    quantised_experts: bool = False
+    steps_in_backward: bool = False
     origin: str = ""
     date: str = ""
 

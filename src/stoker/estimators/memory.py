@@ -8,7 +8,7 @@ beyond allocated: `memory_reserved`; the interval: `memory_interval`. Formulas: 
 from stoker.core.estimate import MemoryEstimate, Source, weakest
 from stoker.core.units import GB
 from stoker.estimators.memory_interval import memory_interval
-from stoker.estimators.memory_phases import Dynamic, dynamic_bytes, phase_bytes
+from stoker.estimators.memory_phases import Dynamic, dynamic_bytes, gradient_bytes, phase_bytes
 from stoker.estimators.memory_reserved import slack_bytes
 from stoker.estimators.memory_units import saved_bytes
 from stoker.estimators.scenario import Scenario, fullest_batch
@@ -44,7 +44,7 @@ def _of_rank(scenario: Scenario) -> MemoryEstimate:
     dynamic = dynamic_bytes(scenario)
     tokens = fullest_batch(scenario).tokens
     comm_buffers = _comm_buffers(scenario, tokens)
-    gradients = sums.grads_bytes + sums.accumulator_bytes
+    gradients = gradient_bytes(scenario)
     several = scenario.config.parallel.world_size > 1
     context = float(outside.context_bytes + (outside.communicator_bytes if several else 0))
     phases = phase_bytes(scenario, dynamic, comm_buffers=comm_buffers, workspace=float(outside.workspace_bytes))

@@ -120,7 +120,7 @@ def phase_bytes(scenario: Scenario, dynamic: Dynamic, *, comm_buffers: float, wo
     """Allocated bytes at the fullest moment of each phase, context left out."""
     sums = scenario.sums
     state = sums.params_bytes + sums.optimizer_bytes
-    gradients = sums.grads_bytes + sums.accumulator_bytes
+    gradients = gradient_bytes(scenario)
     standing = gradients if holds_gradients(scenario) else 0.0
     around = comm_buffers + workspace
     beside = dynamic.highest if standing else max(dynamic.highest, gradients + dynamic.working)
@@ -133,6 +133,14 @@ def phase_bytes(scenario: Scenario, dynamic: Dynamic, *, comm_buffers: float, wo
         "evaluation": state + _evaluation_bytes(scenario, dynamic) + around,
         "save": state,
     }
+
+
+def gradient_bytes(scenario: Scenario) -> float:
+    """All gradients and their fp32 sums; where the step is taken in backward, those of the largest unit alone."""
+    sums = scenario.sums
+    if not scenario.stack.steps_in_backward:
+        return sums.grads_bytes + sums.accumulator_bytes
+    return max(g.trainable * g.grad_bytes_per_param / g.grad_shards for g in scenario.ledger.groups)
 
 
 def _step_bytes(scenario: Scenario) -> float:

@@ -43,6 +43,8 @@ def _weights(ledger: Ledger, stack: Stack, *, several: bool) -> Ledger:
         ledger = ledger.map_groups(lambda group: _stored_in_fp32(group, ledger), by="frozen_in_fp32")
     elif ledger.num_adapter_params and ledger.autocast:
         ledger = ledger.map_groups(lambda group: _as_loaded(group, ledger), by="as_loaded")
+    if stack.quantised_experts:
+        ledger = ledger.map_groups(_with_quantised_experts, by="quantised_experts")
     if stack.own_head and ledger.arch.tie_word_embeddings:
         ledger = ledger.map_groups(_with_matrix, by="own_head")
     if stack.accumulates_unsharded and several:
@@ -116,6 +118,22 @@ def _stored_in_fp32(group: ModuleGroup, ledger: Ledger) -> ModuleGroup:
         return group
     casts = sum(linear.num_params for linear in group.linears) * ledger.compute_bytes if ledger.autocast else 0
     return replace(group, weight_bytes_per_param=_FP32, cast_bytes=round(casts))
+
+
+def _with_quantised_experts(group: ModuleGroup) -> ModuleGroup:
+    """Experts at the dense linears' bytes a parameter, where they are linears that quantisation replaces."""
+    experts = sum(lin.count * lin.in_features * lin.out_features for lin in group.linears if lin.count > 1)
+    dense = sum(lin.in_features * lin.out_features for lin in group.linears if lin.count == 1)
+    if not group.weights_quantised or group.kind != "block" or not experts or not dense:
+        return group
+    packed = group.quantised_bytes / dense
+    total = group.weight_bytes_per_param * group.num_params - experts * (group.unquantised_bytes_per_param - packed)
+    return replace(
+        group,
+        weight_bytes_per_param=total / group.num_params,
+        quantised_bytes=group.quantised_bytes + packed * experts,
+        dequantised_bytes=group.dequantised_bytes + 2.0 * experts,
+    )
 
 
 def _narrow_adapters(group: ModuleGroup, width: float) -> ModuleGroup:

@@ -1,7 +1,8 @@
 """What a table leaves open about a run that did run: the plainest choice that fits its GPU is the one that was made.
 
 Open are a recompute that the table does not state (recipes choose the least that fits), the sharding of a Megatron
-row without one (state beyond the GPU was sharded whatever the row says), and a micro-batch that had to be assumed.
+row without one (state beyond the GPU was sharded whatever the row says), a micro-batch that had to be assumed, and,
+of a program that nobody described, whether a bare `bf16` or `fp16` mixes with fp32 weights or trains 16-bit ones.
 """
 
 from collections.abc import Iterator
@@ -10,10 +11,11 @@ from itertools import product
 from typing import Final
 
 from stoker.core.measurement import Measurement
-from stoker.core.run_config import Recompute, RunConfig, ZeroStage
+from stoker.core.run_config import Precision, Recompute, RunConfig, ZeroStage
 
 _OPEN: Final = ("recipe", "unstated", "unknown", "n/a")
 _FEW_IMAGES: Final = 8
+_PURE: Final[dict[Precision, Precision]] = {"bf16_amp": "bf16_pure", "fp16_amp": "bf16_pure"}  # the same bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,19 +26,28 @@ class Alternative:
     chosen: tuple[str, ...] = ()
 
 
-def alternatives(measurement: Measurement, config: RunConfig, *, batch_assumed: bool) -> Iterator[Alternative]:
-    """`config` first, then less plain ones: sharded, smaller batches, more recompute. OOM rows leave nothing open."""
+def alternatives(
+    measurement: Measurement, config: RunConfig, *, batch_assumed: bool, precision_open: bool = False
+) -> Iterator[Alternative]:
+    """`config` first, then less plain ones: sharded, smaller batches, more recompute, 16-bit weights.
+
+    OOM rows leave nothing open.
+    """
     recomputes: tuple[Recompute, ...] = (config.recompute,)
     stages: tuple[ZeroStage, ...] = (config.parallel.zero_stage,)
     sizes: tuple[int, ...] = (config.micro_batch_size,)
+    formats: tuple[Precision, ...] = (config.precision,)
     if measurement.metric != "oom":
+        if precision_open and config.precision in _PURE:
+            formats = (config.precision, _PURE[config.precision])
         recomputes = _recomputes(measurement, config)
         if config.parallel.zero_stage == 1 and config.parallel.dp_shard > 1 and "fsdp" not in measurement.strategy:
             stages = (1, 3)
         if batch_assumed:
             sizes = _sizes(config.micro_batch_size, least=_FEW_IMAGES if "img" in measurement.unit.casefold() else 1)
-    for stage, recompute, size in product(stages, recomputes, sizes):
+    for number_format, stage, recompute, size in product(formats, stages, recomputes, sizes):
         changes = (
+            ("precision", number_format != config.precision),
             ("sharding", stage != config.parallel.zero_stage),
             ("recompute", recompute != config.recompute),
             ("micro-batch size", size != config.micro_batch_size),
@@ -45,6 +56,7 @@ def alternatives(measurement: Measurement, config: RunConfig, *, batch_assumed: 
             config=replace(
                 config,
                 parallel=replace(config.parallel, zero_stage=stage),
+                precision=number_format,
                 recompute=recompute,
                 micro_batch_size=size,
                 global_batch_size=config.global_batch_size // config.micro_batch_size * size,

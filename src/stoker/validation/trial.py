@@ -46,6 +46,7 @@ from stoker.validation.wording import (
     MethodWords,
     as_told,
     first_built,
+    leaves_weights_open,
     read_attention,
     read_loss,
     read_method,
@@ -54,7 +55,9 @@ from stoker.validation.wording import (
     read_products,
     read_recompute,
     reads_compile,
+    reads_double_quant,
     reads_native_attention,
+    steps_as_told,
 )
 
 _GPUS_A_NODE = 8
@@ -127,6 +130,7 @@ def _trial(measurement: Measurement, efficiency: Efficiency, stack: Stack) -> Tr
         raise Gap(f"GPU {measurement.gpu or '(none)'}: not known")
     device, certain = found
     method = read_method(measurement)
+    stack = steps_as_told(stack, measurement)
     num_gpus, stated = _num_gpus(measurement)
     strategy = read_strategy(measurement.strategy, num_gpus)
     config, assumed = _config(measurement, stack, method, strategy, device)
@@ -159,7 +163,14 @@ def _trial(measurement: Measurement, efficiency: Efficiency, stack: Stack) -> Tr
             native_attention=reads_native_attention(measurement),
         )
 
-    options = list(alternatives(measurement, config, batch_assumed="micro-batch size" in assumed))
+    options = list(
+        alternatives(
+            measurement,
+            config,
+            batch_assumed="micro-batch size" in assumed,
+            precision_open=leaves_weights_open(measurement, stack, method.method),
+        )
+    )
     scenario, fitting, chosen = _plainest_that_fits(options, scenario_of)
     return Trial(
         measurement=measurement,
@@ -230,7 +241,7 @@ def _config(
         "gradient_accumulation_steps": rounds,
         "global_batch_size": micro * rounds * parallel.data_parallel,
         "parallel": parallel,
-        "precision": first_built("precision", read_precision(measurement, stack, method.method), PRECISIONS),
+        "precision": _precision(measurement, stack, method.method, device),
         "recompute": first_built("recompute", recompute, RECOMPUTES),
         "placement": "tiers" if offloaded else "hbm",
         "tiers": _shares(parallel, nvme=strategy.nvme) if offloaded else None,
@@ -241,6 +252,14 @@ def _config(
         "workers": _WORKERS,
     }
     return RunConfig(**config), assumed
+
+
+def _precision(measurement: Measurement, stack: Stack, method: Method, device: Device) -> str:
+    """The precision that the words mean on `device`: before Ampere 16 bits are fp16."""
+    found = first_built("precision", read_precision(measurement, stack, method), PRECISIONS)
+    said = "bf16" in measurement.precision.casefold() or "bfloat16" in measurement.precision.casefold()
+    before_bf16 = device.kind == "cuda" and (device.compute_capability or (8, 0)) < (8, 0)
+    return "fp16_amp" if before_bf16 and not said and found in ("bf16_amp", "bf16_pure") else found
 
 
 def _shares(parallel: Parallel, *, nvme: bool) -> TierShares:
@@ -321,11 +340,19 @@ def _job(measurement: Measurement, stack: Stack, method: Method, task: Task, con
             rank=read_rank(measurement, stack),
             targets=read_targets(measurement, stack),
             dropout=stack.lora_dropout,
-            double_quant="dq" in measurement.precision.casefold(),
-            unquantised="fp32" if stack.kbit_in_fp32 else "16bit",
+            double_quant=reads_double_quant(measurement),
+            unquantised="fp32" if stack.kbit_in_fp32 and not _is_sharded(config) else "16bit",
         ),
         train=TrainSpec(global_batch_size=config.global_batch_size, seq_len=measurement.seq_len, optimizer=optimizer),
     )
+
+
+def _is_sharded(config: RunConfig) -> bool:
+    """Whether ranks share frozen weights: then nothing is upcast, because a flat shard has one width.
+
+    PEFT's prepare_model_for_kbit_training is left out for such models (trl/trainer/sft_trainer.py: is_sharded_qlora).
+    """
+    return config.parallel.dp_shard > 1 and config.parallel.zero_stage == 3
 
 
 _ledgers: dict[tuple[object, ...], tuple[Ledger, LedgerSums]] = {}

@@ -57,6 +57,8 @@ def read_method(measurement: Measurement) -> MethodWords:
     quantised = f"{words} {measurement.precision.casefold()}"
     if _UNTOLD_STATE.search(words):
         raise Gap(f"method {measurement.method}: what it keeps is not modelled")
+    if re.search(r"\(emb|modules_to_save|\+ ?emb", f"{words} {measurement.note.casefold()}"):
+        raise Gap(f"method {measurement.method}: modules that learn in full beside adapters are not modelled")
     if _OTHER_TRAINING.search(words):
         raise Gap(f"method {measurement.method}: a second model or a rollout beside the one that learns")
     method, is_near = _method(words, quantised, measurement)
@@ -110,7 +112,7 @@ def read_precision(measurement: Measurement, stack: Stack, method: Method) -> tu
     if re.search(r"\bo2\b", words):
         return ("fp16_amp",)  # apex: 16-bit weights beside fp32 masters, the bytes of mixed precision
     if re.search(r"pure|true|torch_dtype|weights (loaded )?(as|in) b?(f|float)", words) and "32" not in words:
-        return ("fp16_pure", "fp16_amp") if fp16 else ("bf16_pure",)
+        return ("fp16_pure", "bf16_pure") if fp16 else ("bf16_pure",)
     if re.search(r"amp|mixed|autocast|\bmp\b|\bo1\b", words):
         return ("fp16_amp",) if fp16 else ("bf16_amp",)
     if re.search(r"fp32 master", words) and "when" not in words:
@@ -118,12 +120,34 @@ def read_precision(measurement: Measurement, stack: Stack, method: Method) -> tu
     if re.fullmatch(r"(fp|float|f)?-?32(-true)?(-bit| bit)?|single( precision)?|full precision|no", words):
         return ("fp32",)
     if stack.is_guess and method == "full" and re.search(r"b?float16", words):
-        return ("fp16_pure", "fp16_amp") if fp16 else ("bf16_pure",)
+        return ("fp16_pure", "bf16_pure") if fp16 else ("bf16_pure",)
     if fp16:
         return (usual.replace("bf16", "fp16"), "fp16_amp")
     if re.search(r"bf16|bfloat16|nf4|fp4|int4|4.?bit|gptq|awq|8.?bit|int8|16", words):
         return (usual,)
     raise Gap(f"precision {measurement.precision}: not understood")
+
+
+def leaves_weights_open(measurement: Measurement, stack: Stack, method: Method) -> bool:
+    """Whether a bare 16-bit word of full tuning leaves open in what format an undescribed program holds weights."""
+    words = measurement.precision.casefold()
+    bare = re.fullmatch(r"(bf16|fp16|bfloat16|float16|half|16|16-bit)?", words)
+    return bool(stack.is_guess and method == "full" and bare)
+
+
+def reads_double_quant(measurement: Measurement) -> bool:
+    """Whether the scales of 4-bit weights are quantised too."""
+    words = f"{measurement.method} {measurement.precision} {measurement.note}".casefold()
+    return bool(re.search(r"\bdq\b|-dq|double.?quant|nested.?quant", words))
+
+
+def steps_as_told(stack: Stack, measurement: Measurement) -> Stack:
+    """`stack` with how the row says that AdamW steps: in backward, or by a fused kernel, without transients."""
+    words = f"{measurement.optimizer} {measurement.method} {measurement.note}".casefold()
+    within = r"optimizer[ _-]?in[ _-]?(bwd|backward)|fused? (optimizer step )?into backward|step in backward"
+    if re.search(within, words):
+        stack = replace(stack, steps_in_backward=True)
+    return replace(stack, foreach_step=False) if re.search(r"fused|apex", measurement.optimizer.casefold()) else stack
 
 
 def read_products(measurement: Measurement) -> str:
