@@ -281,7 +281,7 @@ def _batch(measurement: Measurement, stack: Stack, strategy: Strategy, assumed: 
     if micro is None and "img" in measurement.unit.casefold():
         assumed.append("micro-batch size")
         return _IMAGES_A_BATCH, rounds or 1
-    if micro is None and measurement.seq_len and (measurement.metric in _RATES or whole):
+    if micro is None and measurement.seq_len and not strategy.offloaded and (measurement.metric in _RATES or whole):
         assumed.append("micro-batch size")
         micro = _likely_micro_batch(measurement.seq_len, whole, ranks)
     if micro is None:
