@@ -9,7 +9,7 @@ from typing import Final
 
 from stoker.estimators.scenario import Scenario
 from stoker.estimators.utilisation import model_flops_per_step
-from stoker.validation.predict import work_per_gpu
+from stoker.validation.predict import units_per_rate, units_per_second, work_per_gpu
 from stoker.validation.trial import Trial
 
 _FORMATS: Final = {"fp4": ("fp4", "fp8"), "fp8": ("fp8",), "tf32": ("tf32",), "fp32": ("fp32", "tf32")}
@@ -35,11 +35,13 @@ def _measured_step_s(trial: Trial) -> float | None:
     """Seconds of an optimizer step that the row states; None for other quantities."""
     measurement, scenario = trial.measurement, trial.scenario
     if measurement.metric in ("tokens_per_s_per_gpu", "samples_per_s_per_gpu"):
-        return work_per_gpu(scenario, in_tokens=measurement.metric.startswith("tokens")) / measurement.value
+        scale = units_per_rate(measurement.unit, scenario.config.parallel.world_size)
+        return scale * work_per_gpu(scenario, in_tokens=measurement.metric.startswith("tokens")) / measurement.value
     if measurement.metric != "step_time_s":
         return None
     per_micro_batch = "micro-batch" in measurement.unit.split("(")[0]
-    return measurement.value * (scenario.config.gradient_accumulation_steps if per_micro_batch else 1)
+    seconds = measurement.value / units_per_second(measurement.unit)
+    return seconds * (scenario.config.gradient_accumulation_steps if per_micro_batch else 1)
 
 
 def _flops(scenario: Scenario) -> float:

@@ -83,6 +83,22 @@ def bytes_of_unit(unit: str) -> int:
     return 10**6 if re.search(r"\bmb\b", words) else round(GB)
 
 
+def units_per_second(unit: str) -> float:
+    """How many of a step time's unit a second is: s, ms or minutes."""
+    words = unit.casefold().lstrip()
+    if re.match(r"ms\b|msec|millisec", words):
+        return 1000.0
+    return 1.0 / 60.0 if re.match(r"min(ute)?s?\b", words) else 1.0
+
+
+def units_per_rate(unit: str, num_gpus: int) -> float:
+    """How many of a rate's unit one a second and GPU is: thousands, and totals over the GPUs where it says so."""
+    words = unit.casefold().lstrip()
+    share = 1e-3 if re.match(r"k[ -]?(tok|sam|im|seq)|thousand", words) else 1.0
+    total = re.search(r"total|aggregate|all gpus|cluster|over \d+ gpus", words) and not re.search(r"/ ?gpu|per gpu", words)
+    return share * num_gpus if total else share
+
+
 def _memory(trial: Trial) -> Prediction:
     estimate = _rank_read(trial)
     unit = trial.measurement.unit
@@ -132,6 +148,7 @@ def _time(trial: Trial) -> Prediction:
     terms = {name: value * scenario.stack.time_factor for name, value in step.terms.items()}
     if measurement.metric == "step_time_s":
         share = 1.0 / scenario.config.gradient_accumulation_steps if "micro-batch" in _first(measurement.unit) else 1.0
+        share *= units_per_second(measurement.unit)
         return Prediction(
             expected=seconds * share,
             low=low_s * share,
@@ -141,6 +158,7 @@ def _time(trial: Trial) -> Prediction:
             terms=terms,
         )
     work = work_per_gpu(scenario, in_tokens=measurement.metric.startswith("tokens"))
+    work *= units_per_rate(measurement.unit, scenario.config.parallel.world_size)
     return Prediction(
         expected=work / seconds,
         low=work / high_s,
