@@ -104,3 +104,24 @@ def test_a_rate_without_batch_or_gpus_is_read_with_usual_ones_and_a_wider_interv
     assert trial.scenario.config.micro_batch_size * 4096 == 16384
     assert trial.scenario.cluster.num_gpus == 8
     assert {"micro-batch size", "number of GPUs"} <= set(trial.widened)
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "times"),
+    [
+        ("step_time_s", "ms per iteration", 1000.0),
+        ("step_time_s", "minutes", 1 / 60),
+        ("step_time_s", "s", 1.0),
+        ("tokens_per_s_per_gpu", "tok/s (total)", 8.0),
+        ("tokens_per_s_per_gpu", "ktok/s/gpu", 1e-3),
+        ("tokens_per_s_per_gpu", "tok/s/gpu, not the total", 1.0),
+    ],
+)
+def test_a_prediction_is_in_the_unit_of_its_row(metric: str, unit: str, times: float) -> None:
+    row = {"model": "llama-2-7b", "gpu": "H100-80GB-SXM", "num_gpus": 8, "strategy": "fsdp", "micro_batch_size": 1}
+    usual = "s" if metric == "step_time_s" else "tok/s/gpu"
+    found, plain = (predict(trial_of(**row, seq_len=2048, metric=metric, unit=words)) for words in (unit, usual))
+    assert isinstance(found, Prediction)
+    assert isinstance(plain, Prediction)
+    assert found.expected == pytest.approx(plain.expected * times)
+    assert found.high == pytest.approx(plain.high * times)
