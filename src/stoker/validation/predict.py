@@ -95,8 +95,9 @@ def units_per_rate(unit: str, num_gpus: int) -> float:
     """How many of a rate's unit one a second and GPU is: thousands, and totals over the GPUs where it says so."""
     words = unit.casefold().lstrip()
     share = 1e-3 if re.match(r"k[ -]?(tok|sam|im|seq)|thousand", words) else 1.0
-    total = re.search(r"total|aggregate|all gpus|cluster|over \d+ gpus", words) and not re.search(r"/ ?gpu|per gpu", words)
-    return share * num_gpus if total else share
+    of_one = re.search(r"/ ?gpu|per gpu", words)
+    of_all = re.search(r"total|aggregate|all gpus|cluster|over \d+ gpus", words)
+    return share * num_gpus if of_all and not of_one else share
 
 
 def _memory(trial: Trial) -> Prediction:
