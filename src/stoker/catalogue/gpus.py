@@ -87,6 +87,7 @@ def _device(row: dict[str, str]) -> Device:
         link_bytes_per_s=link.bytes_per_s,
         pcie_bytes_per_s=host.bytes_per_s,
         tdp_w=number(row["tdp_w"]),
+        rated_clock_frac=number(row["rated_clock_frac"]) or 1.0,
         launch_year=int(row["launch_year"]),
         note=row["note"],
         link_max_gpus=link.max_gpus,

@@ -17,6 +17,7 @@ class Device:
     `peak_flops_per_s`: dtype name -> dense FLOP/s; a dtype that the hardware lacks is absent.
     `compute_capability`: CUDA only, e.g. (9, 0).
     `link_bytes_per_s`: GPU to GPU inside the node, one direction, per GPU; `pcie_bytes_per_s` to the host.
+    `rated_clock_frac`: the clock of the peak rates over that of other boards of the family (H100 PCIe 0.885).
     `link_max_gpus`: how many GPUs that link joins (a bridge: 2 or 4; beyond, PCIe); None: any number.
     `visible_source`: whether the visible size was measured or follows from a rule.
     `peer_to_peer`: whether GPUs reach each other's memory over PCIe (GeForce cards do not: bytes bounce off the host).
@@ -35,6 +36,7 @@ class Device:
     link_bytes_per_s: float
     pcie_bytes_per_s: float
     tdp_w: float | None = None
+    rated_clock_frac: float = 1.0
     launch_year: int | None = None
     note: str = ""
     link_max_gpus: int | None = None

@@ -45,6 +45,9 @@ class Stack:
     `accumulates_unsharded`: FSDP1 without synchronisation between the micro-batches of a step. `is_guess`: nobody
     described the program, or nobody measured it, so intervals are wider. `bucket_gb`: fixed buckets of reduced and
     gathered state, GB.
+    `flash_frac`: rate of its fused attention over FlashAttention 2's.
+    `binned_frac`: from 512 tokens on, computed over stated length of a text that it sorts into bins of like
+    length.
     `quantised_experts`: experts are linears of their own, which quantisation takes (transformers before 5).
     `steps_in_backward`: each gradient is applied and dropped as soon as it is there.
     `usual_unevenness`: longest over mean length of its batches where a table does not say.
@@ -73,6 +76,7 @@ class Stack:
     pads_by_batch: bool = False
     flash_always: bool = False
     channels_last: bool = False
+    flash_frac: float = 1.0
     fused_dispatch: bool = False
     host_frac: float = 1.0
     holds_logits: bool = True
@@ -95,6 +99,7 @@ class Stack:
     is_guess: bool = False
     bucket_gb: float = 0.0
     usual_unevenness: float = 1.0
+    binned_frac: float = 1.0
     quantised_experts: bool = False
     steps_in_backward: bool = False
     origin: str = ""

@@ -1,9 +1,10 @@
 """What a device reaches in each class of operation: FLOP/s of products and of attention, bytes a second.
 
 The share of the dense peak that large products reach is the family's ceiling, lowered where the board's power does not
-hold the clock: a T4 (70 W for 65 TFLOP/s) or an L4 reaches less of its sheet than a V100 or an L40S of the same chips.
+hold the rated clock: a T4 (70 W for 65 TFLOP/s) or an L4 reaches less of its sheet than a V100 or an L40S.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stoker.core.efficiency import Efficiency, SpeedShares
@@ -50,10 +51,10 @@ def rates_of(efficiency: Efficiency, device: Device, dtype: str) -> Rates:
     form = dtype if device.supports(dtype) else "fp32"
     shares = efficiency.speed(device, form)
     peak = device.peak_flops_per_s.get(form) or max(device.peak_flops_per_s.values())
-    clock = clock_frac(device, form, shares, efficiency.constants["power_exponent"])
+    clock = clock_frac(device, form, shares, efficiency.constants)
     return Rates(
         peak * shares.matmul_frac * clock,
-        peak * shares.attention_frac * clock,
+        peak * shares.attention_frac,
         device.memory_bytes_per_s * shares.memory_frac,
         shares.wave_outputs,
         efficiency.constants["fill_depth"] if device.kind != "cpu" else 0.0,
@@ -61,16 +62,20 @@ def rates_of(efficiency: Efficiency, device: Device, dtype: str) -> Rates:
     )
 
 
-def clock_frac(device: Device, dtype: str, shares: SpeedShares, exponent: float) -> float:
-    """Share of the rated clock that `device` holds in large products, by its watts for each TFLOP/s of 16-bit peak.
+def clock_frac(device: Device, dtype: str, shares: SpeedShares, constants: Mapping[str, float]) -> float:
+    """Share of the rated clock that `device` holds in large products, by its watts for each FLOP of a clock.
 
-    Below `full_power_w_per_tflop` the clock falls by a power law (dynamic power grows faster than the clock). Every
-    tensor format draws about the same at its own peak; fp32 off the tensor units draws less and is not limited.
+    `full_power_w_per_tflop` lets the clock of the family's usual boards hold. With a share x of it the clock falls as
+    x^`power_exponent` (voltage falls with it), below the knee as x (voltage has reached its floor). What remains is
+    compared with the clock that the peak is rated at: an H100 PCIe is rated at 0.885 of an SXM's clock, and holds that.
+    Every tensor format draws about the same at its own peak; fp32 off the tensor units draws less and is not limited.
     """
     if dtype not in _TENSOR or not device.tdp_w or shares.full_power_w_per_tflop <= 0.0:
         return 1.0
     peak = next((device.peak_flops_per_s[form] for form in _16_BIT if form in device.peak_flops_per_s), None)
     if peak is None:
         return 1.0
-    ratio = device.tdp_w / (peak / _TERA) / shares.full_power_w_per_tflop
-    return float(min(1.0, ratio**exponent))
+    knee, rated = constants["power_knee"], device.rated_clock_frac
+    power = device.tdp_w / (peak / _TERA) * rated / shares.full_power_w_per_tflop
+    held = max(power, knee) ** constants["power_exponent"] * min(1.0, power / knee)
+    return float(min(1.0, held / rated))

@@ -216,4 +216,4 @@ def _kernel_frac(scenario: Scenario) -> float:
     if scenario.native_attention or capability is None:
         return 1.0
     generations = {9: 1, 10: 2}.get(capability[0], 0)
-    return float(scenario.efficiency.constants["old_attention"] ** generations)
+    return float(scenario.efficiency.constants["old_attention"] ** generations) * scenario.stack.flash_frac
