@@ -60,7 +60,7 @@ def test_every_key_is_read_somewhere() -> None:
         for field in dataclasses.fields(section)
         if not field.metadata.get("internal") and field.name not in read
     }
-    assert unread == {"NvmeSpec.dir"}  # tiers are priced; the engine that will write there is to come
+    assert unread == set()
 
 
 @pytest.mark.parametrize(
