@@ -46,7 +46,7 @@ def _load(trainer: TieredTrainer, folder: Path) -> bool:
     point = find_resume(folder).newest
     if point is None:
         return False
-    restore_tiers(trainer, {name: point.load(name) for name in point.files}, point.meta)
+    restore_tiers(trainer, {name: point.map(name) for name in point.files}, point.meta)
     return True
 
 

@@ -92,7 +92,7 @@ class Loop:
             if isinstance(updater, TieredUpdater):
                 loss, outcome = updater.train(batch, session.device)
             else:
-                loss = self._accumulate(batch, updater)
+                loss = self._accumulate(batch)
             if batch.step == 0:
                 self._name_parameters_without_gradient()
             if isinstance(updater, Updater):
@@ -119,11 +119,12 @@ class Loop:
         self.progressed.samples += batch.samples
         self.progressed.tokens += batch.tokens
 
-    def _accumulate(self, batch: StepBatch, updater: Updater) -> torch.Tensor:
+    def _accumulate(self, batch: StepBatch) -> torch.Tensor:
         """Forward and backward of every micro-batch; the step's mean loss, on the device."""
         session = self.session
         weight = max(batch.weight, 1e-30)
-        factor = updater.loss_factor(weight)
+        assert isinstance(session.updater, Updater)
+        factor = session.updater.loss_factor(weight)
         total = torch.zeros((), device=session.device)
         for index, micro in enumerate(batch.micro_batches):
             torch.manual_seed(keyed_seed(session.job.train.seed, batch.step, index, "forward"))

@@ -116,7 +116,7 @@ def restore(
     if ("tiers" in point.meta) != isinstance(updater, TieredUpdater):
         raise _other_engine(point)
     if isinstance(updater, TieredUpdater):
-        updater.restore({name: point.load(name) for name in point.files}, point.meta["tiers"])
+        updater.restore({name: point.map(name) for name in point.files}, point.meta["tiers"])
         return _progress_of(point)
     load_model_tensors(model, point.load("model"), trainable_only=trainable_only)
     tensors = point.load("optimizer") if "optimizer" in point.files else {}

@@ -20,7 +20,7 @@ from stoker.engine.checkpoint.layout import (
 from stoker.engine.checkpoint.manifest import Manifest, verify_folder
 from stoker.engine.checkpoint.state_io import from_plain
 from stoker.engine.checkpoint.storage import LocalStorage, Storage
-from stoker.engine.checkpoint.tensor_file import read_tensors
+from stoker.engine.checkpoint.tensor_file import map_tensors, read_tensors
 
 
 class Rejected(NamedTuple):
@@ -52,6 +52,20 @@ class ResumePoint:
             if entry is None:
                 raise ValueError(_("the manifest does not list it"))
             return read_tensors(self.path / name, entry.num_bytes, entry.digest)
+        except (ValueError, OSError) as error:
+            raise _damaged(self.path / name, error) from error
+
+    def map(self, file: str) -> dict[str, torch.Tensor]:
+        """`load` without a buffer of the file's size: pages of the file, whose bytes were compared when it was found.
+
+        Raises RunError ST452.
+        """
+        name = f"{file}.safetensors"
+        entry = self.manifest.files.get(name)
+        try:
+            if entry is None:
+                raise ValueError(_("the manifest does not list it"))
+            return map_tensors(self.path / name, entry.num_bytes)
         except (ValueError, OSError) as error:
             raise _damaged(self.path / name, error) from error
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from stoker.core.safetensors_header import (
@@ -127,6 +128,19 @@ def read_tensors(path: Path, num_bytes: int, digest: str) -> dict[str, torch.Ten
             raise ValueError("the digest differs: the bytes changed since they were saved")
     size = header_size(bytes(view[:8]), num_bytes)
     entries = parse_header(bytes(view[8 : 8 + size]), num_bytes)
+    return {name: _tensor(buffer, entry) for name, entry in entries.items()}
+
+
+def map_tensors(path: Path, num_bytes: int) -> dict[str, torch.Tensor]:
+    """Tensors of a file that was verified just now, as pages of it: a state larger than free memory can be read so.
+
+    Writing to them does not reach the file. Raises ValueError, OSError.
+    """
+    if path.stat().st_size != num_bytes:
+        raise ValueError(f"the file has not the {num_bytes} bytes that were verified")
+    buffer = torch.from_numpy(np.memmap(path, dtype=np.uint8, mode="c"))
+    size = header_size(bytes(buffer[:8].tolist()), num_bytes)
+    entries = parse_header(bytes(buffer[8 : 8 + size].numpy().data), num_bytes)
     return {name: _tensor(buffer, entry) for name, entry in entries.items()}
 
 

@@ -11,6 +11,7 @@ a CPU or a GPU computes it. Scalars are rounded to fp32 once, on the host, in fl
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -129,6 +130,7 @@ def step_in_dram(span: Span, scalars: Scalars, run: Callable[[list[Callable[[], 
     run([lambda part=part: step_eager(part, scalars) for part in cuts])  # type: ignore[misc]
 
 
+@cache
 def _fused() -> Callable[[Span, Scalars], None] | None:
     try:
         from stoker.engine.tiers.adamw_kernel import step_fused

@@ -17,7 +17,7 @@ from stoker.engine.tiers.boundaries import BoundaryStore, SharedLayout, share_sl
 from stoker.engine.tiers.executor import Executor, Parts
 from stoker.engine.tiers.flash_state import FlashState
 from stoker.engine.tiers.gradients import GradientFlow
-from stoker.engine.tiers.homes import UnitHome, allocate, place_units, staging_bytes, tier_sizes
+from stoker.engine.tiers.homes import TierSizes, UnitHome, allocate, place_units, staging_bytes, tier_sizes
 from stoker.engine.tiers.lanes import Lanes, lanes_for
 from stoker.engine.tiers.layout import UnitLayout, aligned, lay_out_unit
 from stoker.engine.tiers.nvme import FlashFile, FlashPort
@@ -202,62 +202,17 @@ def assemble(
     lanes: Lanes | None,
 ) -> Assembly:
     """The parts, their memory taken and the model moved into it. Raises RunError ST460, ST461, ST462, ST466."""
-    piece_bytes = schedule.piece_bytes if isinstance(schedule, TierSchedule) else _PIECE_BYTES
-    layouts = lay_out(program, groups, piece_bytes)
-    specs = specs_of(layouts, boundary_bytes)
-    if callable(schedule):
-        schedule = schedule(specs)
-        if schedule.piece_bytes != piece_bytes:
-            layouts = lay_out(program, groups, schedule.piece_bytes)
-    elif schedule is None and budgets is not None:
-        schedule = schedule_for(specs, budgets, micro_batches=micro_batches)
-    schedule = schedule or all_on_device(specs, micro_batches)
+    layouts, schedule = _choose(program, groups, schedule, budgets, micro_batches, boundary_bytes)
     homes = place_units(layouts, schedule)
-    pin = device.type == "cuda"
-    lanes = lanes or lanes_for(device)
     sizes = tier_sizes(homes, schedule)
-    if budgets is not None and sizes.hbm > budgets.hbm_bytes:
-        raise _too_large_for_device(sizes.hbm, budgets.hbm_bytes)
-    if sizes.dram:
-        require_dram(sizes.dram, budgets.dram_bytes if budgets else None)
+    _require_room(sizes, budgets)
     flash = None
     if sizes.nvme:
         limit = budgets.nvme_bytes if budgets else None
-        folder = nvme_dir or Path.cwd()
-        flash = FlashFile(folder, sizes.nvme, budget_bytes=limit, port=flash_port, notice=notice)
+        flash = FlashFile(nvme_dir or Path.cwd(), sizes.nvme, budget_bytes=limit, port=flash_port, notice=notice)
+    pin = device.type == "cuda"
     slab = HostSlab(sizes.dram, pin=pin) if sizes.dram else None
-    count, size, weight_count, weight_size = staging_bytes(homes, schedule)
-    staging = [slab.take(size) for _i in range(count)] if slab is not None else []
-    weight_staging = [slab.take(weight_size) for _i in range(weight_count)] if slab is not None else []
-    allocate(homes, slab, flash, device)
-    _buffers_to(program, device)
-    outer = (0, len(homes) - 1)
-    flash_state = FlashState(homes, flash, staging) if flash is not None and staging else None
-    parts = Parts(
-        program=program,
-        schedule=schedule,
-        homes=homes,
-        lanes=lanes,
-        device=device,
-        weights=WeightFlow(
-            homes,
-            lanes,
-            device,
-            num_buffers=schedule.prefetch_units + 1,
-            outer=outer,
-            flash=flash,
-            staging=weight_staging,
-        ),
-        updater=UnitUpdater(
-            homes, lanes, device, ring_pieces=schedule.ring_pieces, threads=_threads(), flash=flash_state
-        ),
-        boundaries=BoundaryStore(homes, lanes, device),
-        gradients=GradientFlow(
-            homes, lanes, device, num_params=sum(len(list(home.layout.slots)) for home in homes), outer=outer
-        ),
-        flash_state=flash_state,
-        autocast=autocast,
-    )
+    parts = _build(program, schedule, homes, slab, flash, device, lanes or lanes_for(device), autocast)
     assembly = Assembly(
         parts,
         Executor(parts, seed=seed),
@@ -274,6 +229,71 @@ def assemble(
     if boundary_bytes:
         assembly.reserve(boundary_bytes, micro_batches)
     return assembly
+
+
+def _choose(
+    program: Program,
+    groups: Mapping[int, int],
+    schedule: TierSchedule | Callable[[Sequence[UnitSpec]], TierSchedule] | None,
+    budgets: TierBudgets | None,
+    micro_batches: int,
+    boundary_bytes: int,
+) -> tuple[list[UnitLayout], TierSchedule]:
+    """Layouts cut as the schedule says, and the schedule: given, made from the units, by the rule, or all resident."""
+    layouts = lay_out(program, groups, _PIECE_BYTES)
+    specs = specs_of(layouts, boundary_bytes)
+    if callable(schedule):
+        chosen = schedule(specs)
+    elif schedule is not None:
+        chosen = schedule
+    elif budgets is not None:
+        chosen = schedule_for(specs, budgets, micro_batches=micro_batches)
+    else:
+        chosen = all_on_device(specs, micro_batches)
+    if chosen.piece_bytes != _PIECE_BYTES:
+        layouts = lay_out(program, groups, chosen.piece_bytes)
+    return layouts, chosen
+
+
+def _require_room(sizes: TierSizes, budgets: TierBudgets | None) -> None:
+    if budgets is not None and sizes.hbm > budgets.hbm_bytes:
+        raise _too_large_for_device(sizes.hbm, budgets.hbm_bytes)
+    if sizes.dram:
+        require_dram(sizes.dram, budgets.dram_bytes if budgets else None)
+
+
+def _build(
+    program: Program,
+    schedule: TierSchedule,
+    homes: Sequence[UnitHome],
+    slab: HostSlab | None,
+    flash: FlashFile | None,
+    device: torch.device,
+    lanes: Lanes,
+    autocast: Callable[[], AbstractContextManager[Any]],
+) -> Parts:
+    count, size, weight_count, weight_size = staging_bytes(homes, schedule)
+    staging = [slab.take(size) for _i in range(count)] if slab is not None else []
+    weight_staging = [slab.take(weight_size) for _i in range(weight_count)] if slab is not None else []
+    allocate(homes, slab, flash, device)
+    _buffers_to(program, device)
+    outer = (0, len(homes) - 1)
+    buffers = schedule.prefetch_units + 1
+    state = FlashState(homes, flash, staging) if flash is not None and staging else None
+    num_params = sum(len(list(home.layout.slots)) for home in homes)
+    return Parts(
+        program=program,
+        schedule=schedule,
+        homes=homes,
+        lanes=lanes,
+        device=device,
+        weights=WeightFlow(homes, lanes, device, num_buffers=buffers, outer=outer, flash=flash, staging=weight_staging),
+        updater=UnitUpdater(homes, lanes, device, ring_pieces=schedule.ring_pieces, threads=_threads(), flash=state),
+        boundaries=BoundaryStore(homes, lanes, device),
+        gradients=GradientFlow(homes, lanes, device, num_params=num_params, outer=outer),
+        flash_state=state,
+        autocast=autocast,
+    )
 
 
 def _threads() -> int:
