@@ -17,7 +17,6 @@ from stoker.techniques.parallel.pipeline import bubble_frac
 from stoker.techniques.protocols import Collective
 
 _HIDES_FRAC = 0.9  # of compute: kernels of a collective take some multiprocessors, and the first bytes come late
-_RACK_GPUS = 72
 _CALLS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0, "ring_pass": 1.0}
 
 
@@ -74,11 +73,9 @@ def _dispatch_factor(scenario: Scenario, collective: Collective) -> float:
     """Exchanges between experts take longer than their bytes (uneven, small), except by a kernel made for them."""
     if collective.operation != "all_to_all":
         return 1.0
-    rack = (scenario.cluster.device.link_max_gpus or 0) > scenario.cluster.gpus_per_node or (
-        scenario.cluster.device.link_max_gpus or 0
-    ) >= _RACK_GPUS
+    inside = path_of(scenario.cluster, collective.ranks, collective.stride).nodes == 1
     constants = scenario.efficiency.constants
-    return constants["dispatch_fused" if rack and scenario.stack.fused_dispatch else "dispatch"]
+    return constants["dispatch_fused" if inside and scenario.stack.fused_dispatch else "dispatch"]
 
 
 def exposed_by_operation(collectives: Iterable[Collective], cluster: Cluster) -> dict[str, float]:
