@@ -13,6 +13,7 @@ from stoker.catalogue.stacks import all_stacks, find_stack, unknown_stack
 from stoker.core.measurement import Measurement
 from stoker.estimators.memory import estimate_memory
 from stoker.validation.notes import QKV
+from stoker.validation.predict import Prediction, predict
 from stoker.validation.trial import NotScored, Trial, build_trial
 
 EFFICIENCY = replace(load_efficiency(), corrections=())
@@ -343,6 +344,46 @@ def test_a_step_in_backward_keeps_one_units_gradients() -> None:
     whole = estimate_memory(after).terms["grads"]
     assert whole == pytest.approx(2 * 6_738_415_616, rel=1e-6)
     assert estimate_memory(within).terms["grads"] == pytest.approx(2 * 202_383_360, rel=1e-6)  # one block of Llama-2-7B
+
+
+def predicted(trial: Trial) -> Prediction:
+    found = predict(trial)
+    assert isinstance(found, Prediction), found
+    return found
+
+
+def test_a_run_that_ran_held_no_more_than_its_gpu_shows() -> None:
+    row: dict[str, Any] = {"method": "lora", "gpu": "RTX-4090", "gpu_gb": 24, "recompute": "full"}
+    trial = trial_of(HF, unit="GiB (process, nvidia-smi)", micro_batch_size=16, **row)
+    visible = trial.scenario.cluster.device.visible_bytes / 2**30
+    assert predicted(trial).high == pytest.approx(visible, rel=1e-9)
+    assert predicted(trial).expected < visible
+
+
+def test_a_bare_unit_of_an_unknown_program_may_be_the_drivers_figure() -> None:
+    bare = predicted(trial_of(HF, method="lora", unit="GB"))
+    said = predicted(trial_of(HF, method="lora", unit="GB (reserved)"))
+    assert bare.expected == said.expected
+    assert bare.memory is not None
+    assert bare.high - said.high == pytest.approx(bare.memory.terms["framework"] / 1e9)
+
+
+def test_paged_state_is_not_in_torchs_counters() -> None:
+    plain = predicted(trial_of(HF, precision="bf16-true", optimizer="adamw_8bit"))
+    paged = predicted(trial_of(HF, precision="bf16-true", optimizer="paged_adamw_8bit"))
+    assert plain.expected - paged.expected > 12.0  # GiB: 2 bytes a parameter of 6.74 B
+    process = predicted(
+        trial_of(HF, precision="bf16-true", optimizer="paged_adamw_8bit", unit="GiB (process, nvidia-smi)")
+    )
+    assert process.expected > paged.expected + 12.0
+
+
+def test_logits_are_16_bit_where_wider_ones_would_not_have_fitted() -> None:
+    """Gemma's 256,000 outputs at 16,384 tokens: 16 bytes a logit are 67 GB beside 17 GB of weights."""
+    row: dict[str, Any] = {"model": "google/gemma-7b", "method": "lora", "micro_batch_size": 2, "seq_len": 8192}
+    ran = trial_of(HF, recompute="full", **row)
+    assert (ran.scenario.config.loss, ran.widened) == ("narrow", ("loss",))
+    assert trial_of(HF, recompute="full", metric="oom", **row).scenario.config.loss == "upcast"
 
 
 def test_gpu_names_without_a_form_are_read_and_widen_the_interval() -> None:

@@ -19,6 +19,7 @@ from stoker.core.measurement import Measurement
 from stoker.core.stack import Stack
 
 ANY = "*"
+_LIBRARIES = ("peft", "peft-comparison", "timm", "stoker")  # a note that names one does not say who drives it
 _BESIDE = re.compile(r"(than|vs\.?|versus|against|compared (with|to)|unlike|faster|beside)\s*$", re.IGNORECASE)
 
 
@@ -28,10 +29,13 @@ def find_stack(measurement: Measurement, *, unseen: Collection[str] = ()) -> Sta
     text = _plain(" ".join((*told, measurement.note)))
     rows = [(name, stack) for name, words, stack in _rows() if all(word in text for word in words)]
     if measurement.source not in unseen:
-        for place in (measurement.source, f"{measurement.table.partition(' ')[0]} ; {measurement.note}"):
-            for name, stack in rows:
-                if name is not None and _names(name, place):
-                    return stack
+        for name, stack in rows:
+            if name is not None and _names(name, measurement.source):
+                return stack
+        told_of = f"{measurement.table.partition(' ')[0]} ; {measurement.note}"
+        for name, stack in rows:
+            if name is not None and stack.name not in _LIBRARIES and _names(name, told_of):
+                return replace(stack, is_guess=True)  # which version, and what else was set, nobody says
     anybody = next(stack for name, stack in rows if name is None)
     return stack_without(anybody, measurement.source) if measurement.source in unseen else anybody
 

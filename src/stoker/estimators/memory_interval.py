@@ -30,8 +30,11 @@ def memory_interval(scenario: Scenario, terms: Mapping[str, int], outside: Frame
         uneven = spread["spread_unordered"] * unordered_share(scenario) * coming
     else:
         uneven = spread["spread_uneven"] * log(unevenness(scenario)) * coming
-    guess = spread["spread_unknown"] * coming if scenario.stack.is_guess else 0.0
     context = 0.0 if outside.source is Source.MEASURED else spread["spread_context"] * terms["framework"]
+    guess = guess_held = 0.0
+    if scenario.stack.is_guess:  # its loss kernel, adapters' format, copies beside the weights, age of its libraries
+        guess, guess_held = spread["spread_unknown"] * coming, spread["spread_unknown_held"] * held
+        context = float(terms["framework"])
     half = _Z90 * sqrt(
         (spread["spread_held"] * held) ** 2
         + (spread["spread_dynamic"] * coming) ** 2
@@ -39,6 +42,7 @@ def memory_interval(scenario: Scenario, terms: Mapping[str, int], outside: Frame
         + (spread["spread_slack"] * slack) ** 2
         + uneven**2
         + guess**2
+        + guess_held**2
         + (spread["spread_fixed_mib"] * MIB) ** 2
         + context**2
     )

@@ -2,7 +2,8 @@
 
 Open are a recompute that the table does not state (recipes choose the least that fits), the sharding of a Megatron
 row without one (state beyond the GPU was sharded whatever the row says), a micro-batch that had to be assumed, and,
-of a program that nobody described, whether a bare `bf16` or `fp16` mixes with fp32 weights or trains 16-bit ones.
+of a program that nobody described, whether a bare `bf16` or `fp16` mixes with fp32 weights or trains 16-bit ones, and
+whether its loss widens the logits.
 """
 
 from collections.abc import Iterator
@@ -11,10 +12,11 @@ from itertools import product
 from typing import Final
 
 from stoker.core.measurement import Measurement
-from stoker.core.run_config import Precision, Recompute, RunConfig, ZeroStage
+from stoker.core.run_config import LossKernel, Precision, Recompute, RunConfig, ZeroStage
 
 _OPEN: Final = ("recipe", "unstated", "unknown", "n/a")
 _FEW_IMAGES: Final = 8
+_WIDE_LOSSES: Final = ("eager", "upcast")
 _PURE: Final[dict[Precision, Precision]] = {"bf16_amp": "bf16_pure", "fp16_amp": "bf16_pure"}  # the same bytes
 
 
@@ -27,9 +29,14 @@ class Alternative:
 
 
 def alternatives(
-    measurement: Measurement, config: RunConfig, *, batch_assumed: bool, precision_open: bool = False
+    measurement: Measurement,
+    config: RunConfig,
+    *,
+    batch_assumed: bool,
+    precision_open: bool = False,
+    loss_open: bool = False,
 ) -> Iterator[Alternative]:
-    """`config` first, then less plain ones: sharded, smaller batches, more recompute, 16-bit weights.
+    """`config` first, then less plain ones: sharded, smaller batches, more recompute, a 16-bit loss, 16-bit weights.
 
     OOM rows leave nothing open.
     """
@@ -37,7 +44,10 @@ def alternatives(
     stages: tuple[ZeroStage, ...] = (config.parallel.zero_stage,)
     sizes: tuple[int, ...] = (config.micro_batch_size,)
     formats: tuple[Precision, ...] = (config.precision,)
+    losses: tuple[LossKernel, ...] = (config.loss,)
     if measurement.metric != "oom":
+        if loss_open and config.loss in _WIDE_LOSSES:
+            losses = (config.loss, "narrow")
         if precision_open and config.precision in _PURE:
             formats = (config.precision, _PURE[config.precision])
         recomputes = _recomputes(measurement, config)
@@ -45,9 +55,10 @@ def alternatives(
             stages = (1, 3)
         if batch_assumed:
             sizes = _sizes(config.micro_batch_size, least=_FEW_IMAGES if "img" in measurement.unit.casefold() else 1)
-    for number_format, stage, recompute, size in product(formats, stages, recomputes, sizes):
+    for number_format, kernel, stage, recompute, size in product(formats, losses, stages, recomputes, sizes):
         changes = (
             ("precision", number_format != config.precision),
+            ("loss", kernel != config.loss),
             ("sharding", stage != config.parallel.zero_stage),
             ("recompute", recompute != config.recompute),
             ("micro-batch size", size != config.micro_batch_size),
@@ -57,6 +68,7 @@ def alternatives(
                 config,
                 parallel=replace(config.parallel, zero_stage=stage),
                 precision=number_format,
+                loss=kernel,
                 recompute=recompute,
                 micro_batch_size=size,
                 global_batch_size=config.global_batch_size // config.micro_batch_size * size,

@@ -104,17 +104,35 @@ def _memory(trial: Trial) -> Prediction:
     estimate = _rank_read(trial)
     unit = trial.measurement.unit
     size = bytes_of_unit(unit)
-    value = memory_in(estimate, reading_of(unit, trial.scenario.stack.memory_reading)) / size
-    low, high = estimate.low_bytes / estimate.expected_bytes, estimate.high_bytes / estimate.expected_bytes
+    reading = reading_of(unit, trial.scenario.stack.memory_reading)
+    value = memory_in(estimate, reading) / size
+    if trial.scenario.ledger.states_may_page and reading != "process":
+        value -= estimate.terms["optimizer_states"] / size  # managed memory, which torch's counters do not see
     wider = _wider(trial)
+    low = value * estimate.low_bytes / estimate.expected_bytes / wider
+    high = value * estimate.high_bytes / estimate.expected_bytes * wider
+    context = estimate.terms.get("framework", 0) / size
+    if trial.scenario.stack.is_guess and _leaves_reading_open(unit):
+        low, high = min(low, estimate.peak_allocated_bytes / size / wider), high + context
     return Prediction(
         expected=value,
-        low=value * low / wider,
-        high=value * high * wider,
+        low=low,
+        high=max(value, min(high, _most_bytes(estimate, unit) / size)),
         fit_probability=_fit(trial),
         memory=estimate,
         terms={name: float(term) for name, term in estimate.terms.items()},
     )
+
+
+def _leaves_reading_open(unit: str) -> bool:
+    """Whether a memory unit does not say what was read: then the driver's figure, context included, may stand there."""
+    return reading_of(unit, "process") != reading_of(unit, "allocated")
+
+
+def _most_bytes(estimate: MemoryEstimate, unit: str) -> float:
+    """The most that a run can have held: all that its GPU shows, without the context in torch's own readings."""
+    said = reading_of(unit, "process")
+    return estimate.visible_bytes - (0 if said == "process" else estimate.terms.get("framework", 0))
 
 
 def _rank_read(trial: Trial) -> MemoryEstimate:

@@ -5,6 +5,7 @@ leaves open the stack's row answers; what nobody answers is a reason. Shapes and
 repeat them.
 """
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,6 +33,7 @@ from stoker.techniques.precision import PRECISIONS
 from stoker.techniques.recompute import RECOMPUTES
 from stoker.validation.alternatives import Alternative, alternatives
 from stoker.validation.notes import (
+    Targets,
     dropped_beyond,
     lengths_from_moments,
     read_image_size,
@@ -65,6 +67,7 @@ _IMAGES_A_BATCH = 128  # where a table of image speeds leaves it open; beyond so
 _TOKENS_A_BATCH = 16384  # where a table of text speeds leaves it open; halved until it fits
 _RATES = ("tokens_per_s_per_gpu", "samples_per_s_per_gpu")
 _WORKERS = 256  # benchmarks keep the GPU fed: synthetic data, DALI, or loaders tuned until they do not limit
+_FEED_FORWARD = re.compile(r"^w\d|fc|mlp|gate|up_|down|4h|ffn|intermediate|^c_proj$|^dense$")
 _LEAST_TOKENS = 2048  # of a run that is only said to have run out of memory: what fine-tuning tables usually take
 _BINS_FROM = 512  # tokens: shorter samples of a corpus are nearly all full
 _NOT_PREDICTED = {
@@ -169,6 +172,7 @@ def _trial(measurement: Measurement, efficiency: Efficiency, stack: Stack) -> Tr
             config,
             batch_assumed="micro-batch size" in assumed,
             precision_open=leaves_weights_open(measurement, stack, method.method),
+            loss_open=stack.is_guess and config.loss == stack.loss,
         )
     )
     scenario, fitting, chosen = _plainest_that_fits(options, scenario_of)
@@ -400,13 +404,15 @@ def _cast_by_fsdp(arch: ModelArch, job: Job, config: RunConfig) -> Ledger:
 
 
 def _passed(arch: ModelArch, job: Job, config: RunConfig) -> Ledger:
-    """The passes; targets that a table names by another model's words fall back to attention."""
+    """The passes; targets in another model's words are attention, or every linear where some are not attention's."""
     try:
         return apply_passes(arch, job, config)
     except StokerError as error:
         if error.code != "ST281" or not isinstance(job.tune.targets, list):
             raise
-        return apply_passes(arch, replace(job, tune=replace(job.tune, targets="attention")), config)
+        wide = any(_FEED_FORWARD.search(name.casefold()) for name in job.tune.targets)
+        targets: Targets = "all-linear" if wide else "attention"
+        return apply_passes(arch, replace(job, tune=replace(job.tune, targets=targets)), config)
 
 
 _archs: dict[tuple[str, int | None], ModelArch] = {}

@@ -35,7 +35,7 @@ class MethodWords:
 _CHANNELS_LAST: Final = re.compile(r"channels.last|nhwc|tensorflow|\btf[12]\b|keras|\bjax\b|\bxla\b")
 _CHANNELS_FIRST: Final = re.compile(r"channels.first|contiguous format|(?<!n)nchw")
 _QUANTISED: Final = re.compile(r"nf4|fp4|int-?4|gptq-?(int)?4|gptq$|gptq\b(?!.*8)|awq|4.?bit|w4a16")
-_OTHER_QUANTISED: Final = re.compile(r"int-?8|8.?bit|aqlm|[236].?bit|hqq|eetq|quip|mxfp")
+_OTHER_QUANTISED: Final = re.compile(r"int-?8|8.?bit|aqlm|[236].?bit|hqq|eetq|quip")
 _UNTOLD_STATE: Final = re.compile(
     r"galore|lisa|llamapro|llama pro|prefix|prompt|p-?tuning|badam|bitfit|lomo|freeze|apollo|longlora|reft|mezo"
 )
