@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stoker.catalogue.efficiency import load_efficiency
+from stoker.catalogue.gpus import all_devices
 from stoker.catalogue.measurements import all_measurements, independent_measurements
 from stoker.core.measurement import Measurement
 from stoker.estimators.compute_rates import rates_of
@@ -125,3 +126,11 @@ def test_a_prediction_is_in_the_unit_of_its_row(metric: str, unit: str, times: f
     assert isinstance(plain, Prediction)
     assert found.expected == pytest.approx(plain.expected * times)
     assert found.high == pytest.approx(plain.high * times)
+
+
+def test_every_cuda_product_has_shares_of_its_own_generation() -> None:
+    """GTX 1080 Ti (6.1) and GB10 (12.1) were priced as an unknown family: half of the peak."""
+    cuda = [device for device in all_devices() if device.compute_capability]
+    assert len(cuda) > 90
+    for device in cuda:
+        assert EFFICIENCY.speed(device, "fp16").family != "*", device.name
