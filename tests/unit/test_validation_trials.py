@@ -96,6 +96,11 @@ def test_precision(source: str, method: str, precision: str, expected: str) -> N
         ("lora", "bf16 + bnb 4bit", "qlora"),
         ("lora on gptq-int4", "bf16+gptq-int4", "qlora"),
         ("adapter_v2", "bf16-true+bnb.nf4", "qlora"),
+        ("Q-LoRA", "bf16", "qlora"),
+        ("lora", "int4", "qlora"),
+        ("lora", "nf4 double quant", "qlora"),
+        ("finetuning", "4bit", "qlora"),  # nothing tunes 4-bit weights in full
+        ("lora", "NVFP4", "lora"),  # a format of products, not of stored weights
     ],
 )
 def test_method(words: str, precision: str, method: str) -> None:

@@ -34,7 +34,7 @@ class MethodWords:
 
 _CHANNELS_LAST: Final = re.compile(r"channels.last|nhwc|tensorflow|\btf[12]\b|keras|\bjax\b|\bxla\b")
 _CHANNELS_FIRST: Final = re.compile(r"channels.first|contiguous format|(?<!n)nchw")
-_QUANTISED: Final = re.compile(r"nf4|fp4|int-?4|gptq-?(int)?4|gptq$|gptq\b(?!.*8)|awq|4.?bit|w4a16")
+_QUANTISED: Final = re.compile(r"nf4|(?<!nv)(?<!mx)fp4|int-?4|gptq-?(int)?4|gptq$|gptq\b(?!.*8)|awq|4.?bit|w4a16")
 _OTHER_QUANTISED: Final = re.compile(r"int-?8|8.?bit|aqlm|[236].?bit|hqq|eetq|quip")
 _UNTOLD_STATE: Final = re.compile(
     r"galore|lisa|llamapro|llama pro|prefix|prompt|p-?tuning|badam|bitfit|lomo|freeze|apollo|longlora|reft|mezo"
@@ -87,6 +87,8 @@ def _method(words: str, quantised: str, measurement: Measurement) -> tuple[Metho
         return "lora", False
     if _OTHER_ADAPTERS.search(words):
         return ("qlora" if _QUANTISED.search(quantised) else "lora"), True
+    if _QUANTISED.search(quantised) and not re.search(r"pretrain|scratch", words):
+        return "qlora", True  # nothing tunes 4-bit weights in full: adapters that the table does not name
     if not words or re.search(r"full|pretrain|pre-train|sft|finetun|fine-?_?\s?tun|scratch|^(fft|ft|all)$", words):
         return "full", False
     raise Gap(f"method {measurement.method}: unknown")
@@ -100,7 +102,7 @@ def read_precision(measurement: Measurement, stack: Stack, method: Method) -> tu
     """
     words = measurement.precision.casefold()
     usual = stack.half_precision if method == "full" else stack.adapter_precision
-    if not words or _UNSAID.search(words):
+    if not words or words == "auto" or _UNSAID.search(words):
         return (usual,)
     fp16 = re.search(r"fp16|float16|half|\b16-(mixed|true)|\bo[123]\b", words) and not re.search(
         r"bf16|bfloat16", words
