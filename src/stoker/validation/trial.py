@@ -148,10 +148,9 @@ def _trial(measurement: Measurement, efficiency: Efficiency, stack: Stack) -> Tr
     if method.is_near:
         assumed.append("method")
     cluster = _cluster(device, config.parallel.world_size)
-    size = read_image_size(measurement)
 
     def scenario_of(option: RunConfig) -> Scenario:
-        ledger, sums = _ledger_of(model.hub_id, size, model, job, option, stack)
+        ledger, sums = _ledger_of(model.hub_id, read_image_size(measurement), model, job, option, stack)
         return Scenario(
             task=model.task,
             optimizer=job.train.optimizer,
