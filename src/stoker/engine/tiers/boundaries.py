@@ -19,6 +19,7 @@ from stoker.engine.tiers.ring import Ring, RingSlot
 from stoker.engine.tiers.slab import HostSlab
 
 _INPUT_ALIGN = 256
+_COPIES = 6  # to DRAM under way at once: they share their link with state that is written back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ class _Kept:
 
 
 class BoundaryStore:
-    """Keeps and gives back boundary inputs. `in_flight`: copies to DRAM that may be under way at once."""
+    """Keeps and gives back boundary inputs. `in_flight`: inputs on their way back, or in use."""
 
     def __init__(self, homes: Sequence[UnitHome], lanes: Lanes, device: torch.device, *, in_flight: int = 3) -> None:
         self._homes, self._lanes, self._device, self._in_flight = homes, lanes, device, in_flight
@@ -105,7 +106,7 @@ class BoundaryStore:
         mark = self._lanes.down.submit(lambda: copy(host, flat), after=after, uses=(flat,))
         self._kept[unit, micro] = _Kept(None, host, hidden.shape, hidden.dtype, written=mark)
         self._copies.append(mark)
-        if len(self._copies) > self._in_flight:  # else a slow link would let copies pile up on the device
+        if len(self._copies) > _COPIES:  # else a slow link would let copies pile up on the device
             self._lanes.compute_wait(self._copies.popleft())
 
     def request(self, unit: int, micro: int) -> None:

@@ -36,6 +36,7 @@ class GradientFlow:
         self._ring = Ring(2, size, device) if size else None
         self.ring_bytes = 2 * size
         self._sums: dict[int, torch.Tensor] = {}
+        self._held: dict[int, torch.Tensor] = {}
         self._seen: dict[int, set[int]] = {}
         self._norms = torch.zeros(num_params, device=device)
         self._index: dict[tuple[int, ...], torch.Tensor] = {}
@@ -44,6 +45,7 @@ class GradientFlow:
     def start(self, micro_batches: int) -> None:
         """A new step of so many micro-batches."""
         self._sums.clear()
+        self._held.clear()
         self._seen.clear()
         self._norms.zero_()
         self._single = micro_batches == 1
@@ -53,9 +55,12 @@ class GradientFlow:
         """Take the gradients that a backward left in the parameters of `unit` (they may stay there if it was the only
         one and `last`)."""
         home = self._homes[unit]
-        if not home.learns or (self._single and last and unit not in self._sums):
+        if not home.learns or (self._single and last):
             return
         if all(slot.param.grad is None for slot in home.layout.slots):
+            return
+        if self._single and not last:
+            self._hold(home)
             return
         views = {slot.index: view for slot, view in self._sum_views(unit)}
         seen = self._seen.setdefault(unit, set())
@@ -85,7 +90,7 @@ class GradientFlow:
         sums = {s.index: view for s, view in self._sum_views(unit)} if unit in self._sums else {}
         seen = self._seen.get(unit, set())
         for item, view in home.layout.grad_views(buffer):
-            source = sums[item.index] if item.index in seen else item.param.grad
+            source = sums[item.index] if item.index in seen else self._together(item)
             if source is None:
                 continue
             view.copy_(source if unscale == 1.0 else source * unscale)
@@ -115,6 +120,20 @@ class GradientFlow:
         """L2 norm over all parameters, fp32, on the device."""
         total: torch.Tensor = torch.linalg.vector_norm(self._norms)
         return total
+
+    def _hold(self, home: UnitHome) -> None:
+        """The only micro-batch's share of a tied weight from its other use: kept as it is, half of an fp32 sum."""
+        for slot in home.layout.slots:
+            if slot.param.grad is not None:
+                self._held[slot.index] = slot.param.grad
+                slot.param.grad = None
+
+    def _together(self, slot: Slot) -> torch.Tensor | None:
+        """The sum of what was held and what backward left, in fp32 where there are both."""
+        held, grad = self._held.pop(slot.index, None), slot.param.grad
+        if held is None or grad is None:
+            return grad if held is None else held
+        return held.to(torch.float32).add_(grad)
 
     def _places(self, indices: tuple[int, ...]) -> torch.Tensor:
         """`indices` on the device; kept, because bringing them there makes the host wait."""
