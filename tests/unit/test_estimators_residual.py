@@ -3,13 +3,23 @@
 The last test does it on published runs (../shared, where that is): the smallest run of a stack calibrates the rest.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
+from planning import LLAMA_8B, TINY, arch_of, lm_job, one_gpu
+from stoker.catalogue.efficiency import load_efficiency
 from stoker.core.estimate import MemoryEstimate
-from stoker.estimators.residual import Reading, correct, correct_all, parts_of, stack_factor
+from stoker.core.profile import lengths_constant
+from stoker.core.run_config import RunConfig
+from stoker.estimators.ledger_sums import sum_ledger
+from stoker.estimators.residual import Reading, correct, correct_all, parts_of
+from stoker.estimators.residual_time import shared_factor, time_shares
+from stoker.estimators.scenario import Scenario
+from stoker.techniques.passes import apply_passes
 
 MEASURED = Path(__file__).resolve().parents[3] / "shared" / "data" / "validation" / "measured.csv"
 
@@ -51,12 +61,43 @@ def test_slack_and_context_are_told_apart_by_their_own_readings() -> None:
 def test_a_residual_within_the_scatter_of_single_runs_changes_nothing() -> None:
     found = correct(RUN, Reading(allocated_bytes=6_000.0 * 1.03))
     assert list(found.factors.values()) == pytest.approx([1.0, 1.0, 1.0, 1.0], abs=1e-6)
-    assert stack_factor(1.08) == 1.0 == stack_factor(1.0)
 
 
-def test_a_far_residual_moves_nearly_all_the_way() -> None:
-    assert stack_factor(2.0) == pytest.approx(2.0, rel=0.02)
-    assert stack_factor(0.5) == pytest.approx(0.5, rel=0.02)
+def test_a_steps_residual_moves_the_work_that_both_runs_have() -> None:
+    """A run of bytes alone, 1.5 times its prediction, says 0.4^2 / (0.4^2 + 0.1^2) = 0.94 of that of another such run."""
+    nothing = dict.fromkeys(("products", "attention", "bytes", "launches", "rest"), 0.0)
+    moves, multiplies = {**nothing, "bytes": 1.0}, {**nothing, "products": 1.0}
+    assert shared_factor(1.5, moves, moves) == pytest.approx(1.5 ** (0.16 / 0.17))
+    assert shared_factor(1.5, moves, multiplies) == 1.0
+    assert shared_factor(1.0, moves, moves) == 1.0
+    mostly = {**nothing, "bytes": 0.2, "products": 0.8}
+    assert shared_factor(1.5, moves, mostly) == pytest.approx(1.5 ** (0.2 * 0.16 / 0.17))
+
+
+def scenario_of(config: Mapping[str, Any]) -> Scenario:
+    """Full tuning of one sample of 2,048 tokens on an A100."""
+    job = lm_job(gpus=["A100-SXM4-80GB"])
+    run = RunConfig(
+        micro_batch_size=1, gradient_accumulation_steps=1, global_batch_size=1, precision="bf16_pure", recompute="none"
+    )
+    ledger = apply_passes(arch_of(job, config), job, run)
+    return Scenario(
+        task="causal_lm",
+        optimizer="adamw",
+        ledger=ledger,
+        sums=sum_ledger(ledger),
+        config=run,
+        cluster=one_gpu("A100-SXM4-80GB"),
+        lengths=lengths_constant(2048),
+        efficiency=load_efficiency(),
+    )
+
+
+def test_shares_of_a_step_sum_to_one_and_large_models_multiply() -> None:
+    small, large = (time_shares(scenario_of(config)) for config in (TINY, LLAMA_8B))
+    for shares in (small, large):
+        assert sum(shares.values()) == pytest.approx(1.0, abs=0.02)
+    assert large["products"] > 0.5 > small["products"]
 
 
 def test_two_runs_of_different_sizes_tell_state_from_activations() -> None:

@@ -12,7 +12,7 @@ prediction that was right stays, and one that was far off moves nearly all the w
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log, sqrt
+from math import sqrt
 
 from stoker.core.estimate import MemoryEstimate
 
@@ -22,7 +22,6 @@ _PART_OF = {**dict.fromkeys(HELD, "held"), "fragmentation": "slack", "framework"
 _PRIORS = {"held": 0.03, "dynamic": 0.30, "slack": 0.60, "context": 0.50}  # relative to each other
 _RUN_FRAC = 0.04  # what runs of one stack scatter by in memory, of the reading
 _RUN_SLACK_FRAC = 0.40  # and in slack, of the slack: blocks fragment differently in every run
-_RUN_TIME_FRAC = 0.10  # and in time: shapes, lengths, clocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +138,6 @@ def uncorrected(estimate: MemoryEstimate) -> MemoryEstimate:
         return plain
     inverse = {part: 1.0 / value for part, value in estimate.correction_parts.items() if value}
     return replace(corrected(plain, inverse), correction_parts={})
-
-
-def stack_factor(measured_over_predicted: float, run_frac: float = _RUN_TIME_FRAC) -> float:
-    """The part of one run's ratio that its stack shares, as a factor for other runs: for times, or a bare total."""
-    ratio = log(measured_over_predicted)
-    shared = max(ratio**2 - run_frac**2, 0.0)
-    return exp(ratio * shared / ratio**2) if ratio else 1.0
 
 
 def _scaled_priors(equations: Sequence[_Equation]) -> list[float]:

@@ -1,7 +1,9 @@
 """After one calibration run: the smallest run of a stack corrects the others of that stack, which are then scored.
 
-A stack is source, method, precision, GPU and library version. Memory: all readings of the calibration run move the
-parts of the estimate; time: the part of its ratio that a stack's runs share (both: `estimators.residual`).
+A stack is source, method, precision, GPU and library version; of a source with several programs (TensorFlow and
+PyTorch, an image and a text example) also the program, and its documented variants: attention kernel, compilation.
+Memory: all readings of the calibration run move the parts of the estimate (`estimators.residual`); time: its ratio
+moves the classes of work that both runs have (`estimators.residual_time`).
 """
 
 from collections import defaultdict
@@ -10,8 +12,9 @@ from dataclasses import replace
 from typing import cast
 
 from stoker.core.stack import Reading as ReadingName
-from stoker.estimators.residual import MemoryCorrection, Reading, correct, corrected, stack_factor
-from stoker.estimators.scenario import mean_batch
+from stoker.estimators.residual import MemoryCorrection, Reading, correct, corrected
+from stoker.estimators.residual_time import shared_factor, time_shares
+from stoker.estimators.scenario import Scenario, mean_batch
 from stoker.validation.predict import bytes_of_unit, memory_in
 from stoker.validation.score import Counted, Quantity, library_version, run_key
 
@@ -29,7 +32,12 @@ def stack_key(one: Counted) -> tuple[object, ...]:
     """What one calibration run speaks for."""
     measurement = one.compared.measurement
     assert measurement is not None
-    return (one.source, measurement.method, measurement.precision, one.gpu, library_version(measurement))
+    named = (one.source, measurement.method, measurement.precision, one.gpu, library_version(measurement))
+    if one.quantity == "memory":
+        return named
+    scenario = _scenario(one)
+    variant = (scenario.config.attention, scenario.native_attention, scenario.config.capture)
+    return (*named, scenario.stack.name, *variant)
 
 
 def _calibrate(members: Sequence[Counted], quantity: Quantity) -> list[Counted]:
@@ -43,8 +51,16 @@ def _calibrate(members: Sequence[Counted], quantity: Quantity) -> list[Counted]:
     if quantity == "memory":
         correction = _memory_correction(smallest)
         return [_corrected(one, correction) for one in rest]
-    factor = stack_factor(1.0 / smallest[0].ratio)
-    return [_rescaled(one, one.ratio * factor) for one in rest]
+    shares = time_shares(_scenario(smallest[0]))
+    return [
+        _rescaled(one, one.ratio * shared_factor(1.0 / smallest[0].ratio, shares, time_shares(_scenario(one))))
+        for one in rest
+    ]
+
+
+def _scenario(one: Counted) -> Scenario:
+    assert one.compared.trial is not None
+    return one.compared.trial.scenario
 
 
 def _run(one: Counted) -> tuple[object, ...]:
