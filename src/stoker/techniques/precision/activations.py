@@ -62,6 +62,8 @@ def _autocast_form(tensor: SavedTensor) -> SavedTensor:
         return replace(tensor, bytes_per_element=None)  # outputs of products and copies of weights
     if tensor.role == "norm_input" and tensor.bytes_per_element is None:
         return replace(tensor, bytes_per_element=4.0)
+    if tensor.role == "scores" and tensor.name == "softmax":  # torch.autocast runs softmax in fp32
+        return replace(tensor, bytes_per_element=4.0)
     if tensor.role == "linear_input" and tensor.name.endswith(".normalised"):  # an RMSNorm's, fp32 like its weight
         return replace(tensor, bytes_per_element=4.0)
     if tensor.role == "linear_input":
