@@ -133,7 +133,7 @@ class HuggingFaceProgram:
     def __init__(self, model: nn.Module, loss: LossFunction, probe: Any | None = None) -> None:
         self.model, self._loss = model, loss
         self._prefix, self.blocks = find_blocks(model)
-        self._tuples = False
+        self._rest: tuple[Any, ...] | None = None  # what blocks answer beside hidden states: None for a bare tensor
         _without_cache(model)
         self.cut = self._probe(probe if probe is not None else probe_batch(model))
 
@@ -154,7 +154,7 @@ class HuggingFaceProgram:
 
     def _hidden_of(self, result: Any) -> torch.Tensor:
         if isinstance(result, tuple):
-            self._tuples = True
+            self._rest = result[1:]
             if any(isinstance(other, torch.Tensor) for other in result[1:]):
                 raise not_a_chain(_("its blocks hand more than hidden states to each other"))
             result = result[0]
@@ -179,7 +179,7 @@ class HuggingFaceProgram:
                 calls.append(Call(tuple(leaves), spec))
                 if len(calls) == len(self.blocks):
                     raise _Stop
-                return (hidden,) if self._tuples else hidden
+                return hidden if self._rest is None else (hidden, *self._rest)
 
             return forward
 
@@ -198,7 +198,7 @@ class HuggingFaceProgram:
             def forward(*args: Any, **kwargs: Any) -> Any:
                 passed.append(index)
                 result = hidden if index == last else _split_hidden(args, kwargs)[0]
-                return (result,) if self._tuples else result
+                return result if self._rest is None else (result, *self._rest)
 
             return forward
 
