@@ -186,3 +186,23 @@ def test_longer_batches_later_make_room_without_losing_an_update(tmp_path: Path)
     losses, weights, _t = train(llama(), None, tmp_path, steps=9, count=2, make=growing)
     found, moved, _t = train(llama(), PLACEMENTS["everything in DRAM"], tmp_path, steps=9, count=2, make=growing)
     assert found == losses and same(moved, weights)
+
+
+def _quantised() -> Any:
+    """4-bit blocks under fp32 adapters, as `tune.method: qlora` makes them."""
+    pytest.importorskip("bitsandbytes")
+    from stoker.techniques.adapter.quantised import quantise_blocks
+
+    base = llama(tied=False)
+    base.config.architectures = ["LlamaForCausalLM"]
+    quantise_blocks(base, double_quant=True, wide=False)
+    return lora(base)
+
+
+@pytest.mark.parametrize("placement", ["everything in DRAM", "weights on flash too"])
+def test_adapters_over_streamed_4_bit_weights(placement: str, tmp_path: Path) -> None:
+    losses, weights, trainer = train(_quantised(), None, tmp_path, steps=FEW, count=2)
+    codes = [held for home in trainer.assembly.homes for held in home.layout.frozen if held.dtype == torch.uint8]
+    assert len(codes) == 3 * 7
+    found, moved, _t = train(_quantised(), PLACEMENTS[placement], tmp_path, steps=FEW, count=2)
+    assert found == losses and same(moved, weights)
