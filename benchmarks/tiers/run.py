@@ -121,7 +121,7 @@ def _serve(pipe: Any, text: str, row: Row, tiny: bool, trace: str | None) -> Non
     import torch
     from engines import ENGINES, parse_engine
 
-    device = torch.device("cpu" if tiny or not torch.cuda.is_available() else "cuda")
+    device = torch.device("cpu" if tiny or not torch.cuda.is_available() else "cuda:0")
     name, options = parse_engine(text)
     if device.type == "cuda" and name != "in_memory":
         total = torch.cuda.get_device_properties(device).total_memory

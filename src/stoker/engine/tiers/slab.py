@@ -5,7 +5,9 @@ from this process's cgroup, never from MemTotal, before a byte is touched: refus
 """
 
 import contextlib
+import ctypes
 import mmap
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -45,10 +47,9 @@ class HostSlab:
         return self.tensor[start : start + num_bytes]
 
     def close(self) -> None:
-        """Let CUDA go of the pages; the memory goes with the last tensor."""
+        """Let CUDA go of the pages; the memory goes with the last tensor. A slab that is dropped does it by itself."""
         if self.pinned:
-            torch.cuda.synchronize()
-            _cudart().cudaHostUnregister(self.tensor.data_ptr())
+            self._release()
             self.pinned = False
 
     def _register(self) -> bool:
@@ -59,8 +60,25 @@ class HostSlab:
                     lambda at: self._map.madvise(_POPULATE_WRITE, at, min(_TOUCH_BYTES, self.num_bytes - at)), starts
                 )
             )
-        code = _cudart().cudaHostRegister(self.tensor.data_ptr(), self.num_bytes, 0)
-        return int(code) == 0
+        address = self.tensor.data_ptr()
+        if int(_cudart().cudaHostRegister(address, self.num_bytes, 0)) != 0:
+            _forget_error()
+            return False
+        # pages that are unmapped while registered make the next slab at their address fail
+        self._release = weakref.finalize(self, _unregister, address)
+        self._release.atexit = False
+        return True
+
+
+def _unregister(address: int) -> None:
+    torch.cuda.synchronize()
+    _cudart().cudaHostUnregister(address)
+
+
+def _forget_error() -> None:
+    """Clear the runtime's last error: torch would raise it at the next kernel, far from here."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(f"libcudart.so.{str(torch.version.cuda).split('.')[0]}").cudaGetLastError()
 
 
 def _cudart() -> Any:
