@@ -26,8 +26,8 @@ class Stack:
     hold the loader's time (published speeds are of synthetic or cached data). `pads_by_batch`: without packing, a
     micro-batch of random samples is padded to its own longest. `flash_always`: its fused attention also takes models
     for which transformers knows only kernels that write the scores (ALiBi). `channels_last`: its images lie as
-    tensor-core convolutions want them (PyTorch's default is channels first). `fused_dispatch`: inside one NVLink domain a
-    kernel of its own sends tokens to experts (Megatron's HybridEP). `host_frac`: its launches over a usual host's;
+    tensor-core convolutions want them (PyTorch's default is channels first). `fused_dispatch`: inside one NVLink domain
+    a kernel of its own sends tokens to experts (Megatron's HybridEP). `host_frac`: its launches over a usual host's;
     ours lies between two virtual machines with an H200, at 1.0 and 1.5.
     Memory: `holds_logits`: the model's output object, and with it the logits, lives through backward. `keeps_grads`:
     gradients are zeroed, not dropped, between steps. `expandable_segments`: of torch's allocator.
