@@ -110,7 +110,7 @@ def test_power_limits_the_clock_of_a_card_and_not_of_its_roomier_sister() -> Non
     assert share["L4"] < 0.8 * share["L40S"]
     assert share["H100-PCIe-80GB"] == pytest.approx(share["H100-SXM5-80GB"], rel=0.05)  # its rated clock is lower
     assert share["H20-96GB"] > 1.03 * share["H100-SXM5-80GB"]
-    assert share["RTX4090"] == efficiency.speed(find_device("RTX4090"), "fp16").matmul_frac
+    assert share["RTX4090"] > efficiency.speed(find_device("RTX4090"), "fp16").matmul_frac  # it boosts above its sheet
 
 
 def test_an_unfilled_wave_and_a_short_depth_make_small_products_dear() -> None:

@@ -12,6 +12,7 @@ from stoker.core.hardware import Device
 from stoker.estimators.ledger_sums import ProductSums
 
 _TERA = 1e12
+_HIGHEST_CLOCK = 1.1  # of the rated one: what boards with power to spare boost to (RTX 4090: 2.75 of 2.52 GHz)
 _16_BIT = ("bf16", "fp16")
 _TENSOR = ("bf16", "fp16", "tf32", "fp8", "fp4", "int8")
 
@@ -67,7 +68,8 @@ def clock_frac(device: Device, dtype: str, shares: SpeedShares, constants: Mappi
 
     `full_power_w_per_tflop` lets the clock of the family's usual boards hold. With a share x of it the clock falls as
     x^`power_exponent` (voltage falls with it), below the knee as x (voltage has reached its floor). What remains is
-    compared with the clock that the peak is rated at: an H100 PCIe is rated at 0.885 of an SXM's clock, and holds that.
+    compared with the clock that the peak is rated at: an H100 PCIe is rated at 0.885 of an SXM's clock, and holds that;
+    a board with power to spare runs above it.
     Every tensor format draws about the same at its own peak; fp32 off the tensor units draws less and is not limited.
     """
     if dtype not in _TENSOR or not device.tdp_w or shares.full_power_w_per_tflop <= 0.0:
@@ -78,4 +80,4 @@ def clock_frac(device: Device, dtype: str, shares: SpeedShares, constants: Mappi
     knee, rated = constants["power_knee"], device.rated_clock_frac
     power = device.tdp_w / (peak / _TERA) * rated / shares.full_power_w_per_tflop
     held = max(power, knee) ** constants["power_exponent"] * min(1.0, power / knee)
-    return float(min(1.0, held / rated))
+    return float(min(held, _HIGHEST_CLOCK) / rated)
