@@ -69,6 +69,12 @@ def test_the_plain_jobs_pass(tmp_path: Path, job: dict) -> None:  # type: ignore
             "data={num_samples: 9, tokens_mean: 50, tokens_p99: 90, tokens_max: 90}",
             "data",
         ),
+        (  # case 8: one of 8,192 among 1,000 of 128 has its mean above the percentile; 210 would need two in a hundred
+            CAUSAL,
+            "data={num_samples: 1001, tokens_mean: 210, tokens_p99: 128, tokens_max: 8192}",
+            "data={num_samples: 1001, tokens_mean: 136, tokens_p99: 128, tokens_max: 8192}",
+            "data",
+        ),
         (
             TEXT,
             "data={train: a.csv, text: t, labels: l, eval: b.csv, split: s}",

@@ -83,6 +83,17 @@ def test_constant_lengths() -> None:
     assert lengths.quantile(0.1) == lengths.expected_longest(8) == 197.0
 
 
+def test_case_8_one_long_sample_among_a_thousand_short_ones_keeps_its_share() -> None:
+    """Mean (1,000 x 128 + 8,192) / 1,001 = 136.06, above the 99th percentile of 128: as measured, so declared."""
+    counts = [128] * 1000 + [8192]
+    declared = lengths_declared(sum(counts) / 1001, 128.0, 8192.0)
+    for lengths in (declared, lengths_from_samples(counts)):
+        assert lengths.mean == pytest.approx(136.06, abs=0.01)
+        assert (lengths.quantile(0.5), lengths.quantile(0.99), lengths.maximum) == (128.0, 128.0, 8192.0)
+    drawn = 128.0 + 4 / 1001 * (8192 - 128)  # a batch of four holds the long one about once in 250: 160.2
+    assert declared.expected_longest(4) == pytest.approx(drawn, rel=0.02)
+
+
 @given(
     mean=st.floats(1, 5000),
     p99_ratio=st.floats(1, 40),

@@ -5,7 +5,7 @@ memory is the longest of all: neither is the mean.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import NormalDist
@@ -77,12 +77,25 @@ class LengthDistribution:
         return sum(w * (a + b) / 2.0 for w, (a, b) in zip(widths, pairwise(over), strict=True)) / cells
 
     def expected_longest(self, batch: int) -> float:
-        """Mean length of the longest of `batch` independent samples: the integral of Q(u^(1/batch)) over u."""
+        """Mean length of the longest of `batch` independent samples: maximum less the integral of p^batch over Q(p).
+
+        Exact for a quantile function Q that is straight between its points; never below the mean of one sample.
+        """
         if batch <= 1:
             return self.mean
-        points = 64
-        mean = sum(self.quantile(((i + 0.5) / points) ** (1.0 / batch)) for i in range(points)) / points
-        return min(mean, self.maximum)  # rounding
+        power = batch + 1
+        below = 0.0
+        for (p, length), (q, longer) in pairwise(self._points()):
+            if longer > length:
+                below += (longer - length) / (q - p) * (q**power - p**power) / power
+        return min(max(self.maximum - below, self.mean), self.maximum)
+
+    def _points(self) -> Iterator[tuple[float, float]]:
+        """(probability, length) of the grid, its last cell by its halvings."""
+        cells = len(self.quantiles) - 1
+        yield from ((index / cells, length) for index, length in enumerate(self.quantiles[:-1]))
+        yield from ((1.0 - 0.5 ** (k + 1) / cells, length) for k, length in enumerate(self.tail))
+        yield 1.0, self.quantiles[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +128,11 @@ def lengths_declared(mean: float, p99: float, maximum: float) -> LengthDistribut
     """A log-normal with the declared mean and 99th percentile, ending at `maximum`.
 
     Solves mu + sigma^2/2 = ln mean and mu + 2.3263 sigma = ln p99 for the smaller sigma; where p99 is more than
-    e^2.7 times the mean no log-normal fits, and the widest possible sigma (2.3263) is taken.
+    e^2.7 times the mean no log-normal fits, and the widest possible sigma (2.3263) is taken. A mean above p99 comes of
+    a few samples of `maximum` among samples of p99.
     """
+    if mean > p99:
+        return _few_long(mean, p99, maximum)
     z99 = NormalDist().inv_cdf(0.99)
     ratio = math.log(max(p99, mean) / mean)
     sigma = z99 - math.sqrt(max(z99 * z99 - 2.0 * ratio, 0.0))
@@ -126,6 +142,14 @@ def lengths_declared(mean: float, p99: float, maximum: float) -> LengthDistribut
     body = [min(max(value, 1.0), maximum) for value in inner]
     grid = (body[0], *body, float(maximum))
     tail = tuple(min(max(math.exp(norm.inv_cdf(p)), 1.0), maximum) for p in _tail_probabilities())
+    return LengthDistribution(quantiles=grid, mean=mean, tail=tail)
+
+
+def _few_long(mean: float, usual: float, maximum: float) -> LengthDistribution:
+    """Samples of `usual` tokens, and as many of `maximum` as make the mean (case 8: one in 1,001)."""
+    longer = (mean - usual) / (maximum - usual) if maximum > usual else 0.0
+    grid = (float(usual),) * (_GRID - 1) + (float(maximum),)
+    tail = tuple(float(maximum if p > 1.0 - longer else usual) for p in _tail_probabilities())
     return LengthDistribution(quantiles=grid, mean=mean, tail=tail)
 
 
