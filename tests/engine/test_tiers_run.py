@@ -34,6 +34,14 @@ def _run(folder: Path, job: dict[str, Any], name: str) -> RunRecord:
     return record
 
 
+def test_what_lies_where_is_told(sums: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(Silent, "notice", lambda _self, text: told.append(text))
+    _run(sums, sums_job(sums, run=TIERS, train={"max_steps": 2}), "told")
+    (line,) = [text for text in told if text.startswith("tiers:")]
+    assert "0 B lie in host memory" not in line and "on flash" in line
+
+
 def _losses(record: RunRecord) -> list[float | None]:
     return [line.loss for line in record.steps]
 

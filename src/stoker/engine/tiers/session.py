@@ -9,12 +9,14 @@ from typing import Any
 import torch
 
 from stoker.core.errors import RunError
+from stoker.core.human import format_bytes
 from stoker.core.i18n import _
 from stoker.core.job import Job
 from stoker.core.run_config import RunConfig, TierShares
 from stoker.core.schedule import LinkSpeeds, TierBudgets, TierSchedule, UnitSpec
 from stoker.engine.loss_scale import LossScale
 from stoker.engine.microbatch import StepBatch
+from stoker.engine.tiers.homes import tier_sizes
 from stoker.engine.tiers.placing import TYPICAL
 from stoker.engine.tiers.saving import capture_tiers, load_weights, restore_tiers
 from stoker.engine.tiers.trainer import TieredTrainer
@@ -146,7 +148,22 @@ def open_tiers(
         probe=probe,
         notice=notice,
     )
+    notice(_summary(trainer))
     return TieredUpdater(trainer, factor)
+
+
+def _summary(trainer: TieredTrainer) -> str:
+    """What lies where, and what a step writes to flash, in one line."""
+    homes, schedule = trainer.assembly.homes, trainer.schedule
+    sizes = tier_sizes(homes, schedule)
+    written = sum(home.layout.state_bytes for home in homes if home.flash_state is not None)
+    written += sum(home.layout.trainable_bytes for home in homes if home.flash_weights is not None)
+    text = _("tiers: {hbm} stay on the device, {dram} lie in host memory, {nvme} on flash").format(
+        hbm=format_bytes(sizes.hbm), dram=format_bytes(trainer.assembly.host_bytes), nvme=format_bytes(sizes.nvme)
+    )
+    if not written:
+        return text
+    return text + "; " + _("each step writes {written} to flash").format(written=format_bytes(written))
 
 
 def schedule_of(specs: Sequence[UnitSpec], shares: TierShares, micro_batches: int, speeds: LinkSpeeds) -> TierSchedule:
