@@ -64,7 +64,7 @@ def test_a_residual_within_the_scatter_of_single_runs_changes_nothing() -> None:
 
 
 def test_a_steps_residual_moves_the_work_that_both_runs_have() -> None:
-    """A run of bytes alone, 1.5 times its prediction, says 0.4^2 / (0.4^2 + 0.1^2) = 0.94 of that of another such run."""
+    """A run of bytes alone, 1.5 times its prediction, says 0.16 / 0.17 of that of another such run."""
     nothing = dict.fromkeys(("products", "attention", "bytes", "launches", "rest"), 0.0)
     moves, multiplies = {**nothing, "bytes": 1.0}, {**nothing, "products": 1.0}
     assert shared_factor(1.5, moves, moves) == pytest.approx(1.5 ** (0.16 / 0.17))
