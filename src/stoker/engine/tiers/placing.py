@@ -21,6 +21,7 @@ TYPICAL = LinkSpeeds(
     nvme_read_bytes_per_s=2e9,
     nvme_write_bytes_per_s=2e9,
 )
+_PIECE_BYTES, _LEAST_PIECE_BYTES, _STAGING_PIECES = 64 << 20, 1 << 20, 8  # staging takes an eighth of a tight DRAM
 _ORDER = ("state", "activations", "gradients", "weights")
 
 
@@ -65,7 +66,11 @@ def schedule_for(
     on_host = sum(away[part] * sizes[part] for part in _ORDER)
     room = on_host if budgets.dram_bytes is None else float(budgets.dram_bytes)
     state_away = away["state"] * sizes["state"]
-    flash = min(1.0, max(0.0, on_host - room) / state_away) if state_away else 0.0
+    piece = _PIECE_BYTES
+    flash = 0.0
+    if on_host > room and state_away:
+        piece = max(_LEAST_PIECE_BYTES, min(piece, int(room) // (8 * _STAGING_PIECES) // 4096 * 4096))
+        flash = min(1.0, (on_host - room + _STAGING_PIECES * piece) / state_away)
     shares = TierShares(
         state=away["state"],
         activations=away["activations"],
@@ -77,4 +82,4 @@ def schedule_for(
         lossless_state=True,
     )
     schedule = TIERS.schedule(units, shares, speeds, micro_batches=micro_batches)
-    return replace(schedule, deferred_update=True)
+    return replace(schedule, deferred_update=True, piece_bytes=piece, staging_pieces=_STAGING_PIECES)
