@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from planning import LLAMA_8B, lm_job, plan_of
 from stoker.core.codec import decode, encode
+from stoker.core.job import RunPins
 from stoker.core.run_config import TierShares
 from stoker.core.schedule import LinkSpeeds, TierSchedule, UnitSpec, pinned_bytes
 from stoker.core.units import GIB
@@ -186,3 +188,24 @@ def test_a_schedule_survives_json_and_refuses_units_without_a_place() -> None:
     assert decode(TierSchedule, encode(schedule)) == schedule
     with pytest.raises(ValueError, match="one placement a unit"):
         replace(schedule, placements=schedule.placements[1:])
+
+
+def test_phases_under_tiers_hold_what_each_phase_holds() -> None:
+    """Llama-3.1-8B in bf16 on 24 GB, everything in DRAM: 16 bytes a parameter lie there, the masters' high halves once.
+
+    Loading holds the context alone; evaluation and saving the buffers, and evaluation the logits beside them.
+    """
+    run = RunPins(precision="bf16", recompute="full", loss="eager", micro_batch_size=1, placement="tiers")
+    job = lm_job(gpus=["RTX4090"], num_gpus=1, batch=1, tokens=8192, run=run)
+    memory = plan_of(job, LLAMA_8B).candidates[0].memory
+    phases, context = memory.phases, memory.terms["framework"]
+    assert phases["load"] == context and max(phases.values()) == phases["backward"]
+    assert context < phases["save"] < phases["optimizer"] + 1 and phases["save"] < phases["evaluation"]
+    assert phases["evaluation"] - phases["save"] == pytest.approx(6 * 8192 * 128_256, rel=0.02)  # bf16 and fp32 logits
+    assert memory.peak_allocated_bytes + context == phases["backward"]
+    assert sum(memory.terms.values()) == memory.expected_bytes
+    assert memory.tiers["dram"] == pytest.approx(14 * 8_030_261_248, rel=0.03)  # 2 + 2 + 10
+    short = lm_job(gpus=["RTX4090"], num_gpus=1, batch=1, tokens=128, run=run)
+    small = plan_of(short, LLAMA_8B).candidates[0].memory
+    assert small.peak_allocated_bytes + small.terms["framework"] == max(small.phases.values())
+    assert sum(small.terms.values()) == small.expected_bytes

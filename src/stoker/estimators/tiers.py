@@ -13,6 +13,7 @@ from stoker.core.hardware import Cluster
 from stoker.core.ledger import Ledger, ModuleGroup
 from stoker.core.run_config import TierShares
 from stoker.core.schedule import LinkSpeeds, TierSchedule, UnitPlacement, UnitSpec, pinned_bytes
+from stoker.estimators.memory_phases import holds_gradients
 from stoker.estimators.scenario import Scenario, fullest_batch, mean_batch
 from stoker.techniques.parallel.gradient_bytes import gradient_bytes, weight_bytes
 from stoker.techniques.placement import TIERS
@@ -236,17 +237,39 @@ def tiered_memory(scenario: Scenario, whole: MemoryEstimate) -> MemoryEstimate:
         "activations": found.resident["activations"] - kept_before,
         "temp_buffers": found.resident["buffers"],
     }
+    phases = _phases(scenario, whole, change)
     terms = {name: max(size + change.get(name, 0), 0) for name, size in whole.terms.items()}
-    moved = sum(terms.values()) - whole.expected_bytes
-    expected = whole.expected_bytes + moved
+    context, slack = terms["framework"], terms["fragmentation"]
+    # the fullest phase may be another one than without tiers: what it holds beside the other terms is temporary
+    terms["temp_buffers"] = max(terms["temp_buffers"] + max(phases.values()) + slack - sum(terms.values()), 0)
+    expected = sum(terms.values())
     half_down, half_up = whole.expected_bytes - whole.low_bytes, whole.high_bytes - whole.expected_bytes
     return replace(
         whole,
         low_bytes=max(expected - half_down, round(0.6 * expected)),
         expected_bytes=expected,
         high_bytes=expected + half_up,
-        peak_allocated_bytes=max(whole.peak_allocated_bytes + moved, 0),
+        peak_allocated_bytes=max(expected - slack - context, 0),
         terms=terms,
-        phases={name: max(size + moved, 0) for name, size in whole.phases.items()},
+        phases=phases,
         tiers={"hbm": expected, "dram": found.dram_bytes, "nvme": found.nvme_bytes},
     )
+
+
+def _phases(scenario: Scenario, whole: MemoryEstimate, change: Mapping[str, int]) -> dict[str, int]:
+    """Each phase of `whole` with what it held of what moved taken out; the buffers stand from the first step on.
+
+    Every lane updates in pieces, through the ring or in DRAM: the ordinary step's transient is not there.
+    """
+    weights, buffers = change["params"], change["temp_buffers"]
+    state = weights + change["optimizer_states"] + buffers
+    gradients = change["grads"] if holds_gradients(scenario) else 0
+    moved = {
+        "load": weights,
+        "forward": state + gradients + change["activations"],
+        "backward": state + gradients + change["activations"],
+        "optimizer": state + change["grads"] - round(scenario.sums.step_temp_bytes),
+        "evaluation": state,
+        "save": state,
+    }
+    return {name: max(size + moved[name], whole.terms["framework"]) for name, size in whole.phases.items()}
