@@ -204,6 +204,25 @@ def test_case_37_the_command_says_whose_peak_a_figure_is(capsys: pytest.CaptureF
     assert peaks("3.3TFLOPS") == []
 
 
+def test_cases_33_and_35_host_memory_and_the_update_outside_the_gpu_have_their_lines() -> None:
+    """What lies in DRAM by kind, what torch's allocator would round it to, and 30 bytes a parameter of a CPU update."""
+    run = RunPins(precision="bf16", recompute="full", loss="eager", micro_batch_size=1, placement="tiers")
+    found = explained(lm_job(gpus=["RTX4090"], num_gpus=1, batch=1, tokens=8192, run=run))[1]
+    (dram,) = found.tiers
+    kinds = ("weights", "gradients", "state", "activations")
+    assert dram.name == "dram" and dram.value == sum(value(dram, kind) for kind in kinds)
+    # a block of 218,112,000: 436 MB in 512 MiB twice, 10 bytes (2.18 GB) in 4 GiB; 525,336,576: 1 GiB twice, 8 GiB
+    blocks, ends = 32 * (2 * 512 + 4096), 2 * (2 * 1024 + 8192)
+    assert value(dram, "pinned") >= (blocks + ends) * 2**20
+    assert value(dram, "pinned") == pytest.approx((blocks + ends + 32 * 64) * 2**20, rel=0.02)
+    assert "host memory" in explanation_text(found)
+    small = {**LLAMA_8B, "num_hidden_layers": 4}
+    on_cpu = lm_job(gpus=["T4"], num_gpus=1, batch=1, tokens=512, run=replace(run, precision="fp16_amp"))
+    step = {term.name: term for term in explained(on_cpu, small)[1].step}["exposed_transfer"]
+    bound = value(step, "N_c") * 30 / value(step, "tier_dram_bytes_per_s")
+    assert value(step, "c") == 30 and value(step, "update") == pytest.approx(bound)
+
+
 def test_mfu_of_a_plan_is_its_model_flops_over_time_and_peak() -> None:
     """6 N T without recompute and without the embedding's look-up; attention on top: 2 micro-batches of 2 x 1,024."""
     plan, found = explained(h200())

@@ -67,8 +67,9 @@ class Lever:
 class Explanation:
     """All of one candidate. `memory`, `phases`, `step` and `total` hold every term of its estimates, zeros left out.
 
-    `levers`: the largest first. `mfu_frac`: model FLOP/s over the dense peak, None with `mfu_note` where it is no
-    figure. `sources`: the source of memory and time as a whole. `notes`: one sentence each on what is worth knowing.
+    `tiers`: bytes outside the GPU (dram, nvme), where state lies there. `levers`: the largest first. `mfu_frac`: model
+    FLOP/s over the dense peak, None with `mfu_note` where it is no figure. `sources`: the source of memory and time as
+    a whole. `notes`: one sentence each on what is worth knowing.
     """
 
     rank: int
@@ -76,6 +77,7 @@ class Explanation:
     phases: tuple[ExplainedTerm, ...]
     step: tuple[ExplainedTerm, ...]
     total: tuple[ExplainedTerm, ...]
+    tiers: tuple[ExplainedTerm, ...] = ()
     levers: tuple[Lever, ...] = ()
     mfu_frac: float | None = None
     mfu_note: str = ""

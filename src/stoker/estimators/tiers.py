@@ -23,11 +23,19 @@ _LOSSLESS_SAVES = 2.0  # of a 4-byte master: its high half is the 16-bit weight 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierBytes:
-    """Bytes of one rank. `resident`: in GPU memory by kind (weights, gradients, state, activations, buffers)."""
+    """Bytes of one rank by kind (weights, gradients, state, activations, buffers). `resident`: in GPU memory."""
 
     resident: Mapping[str, int]
-    dram_bytes: int
-    nvme_bytes: int
+    dram: Mapping[str, int]
+    nvme: Mapping[str, int]
+
+    @property
+    def dram_bytes(self) -> int:
+        return sum(self.dram.values())
+
+    @property
+    def nvme_bytes(self) -> int:
+        return sum(self.nvme.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,21 +107,22 @@ def replay_bytes(schedule: TierSchedule) -> TierBytes:
     pairs = list(zip(schedule.units, schedule.placements, strict=True))
     kept = schedule.kept_boundaries
     buffers = _device_buffers(schedule, pairs)
-    dram = nvme = 0
+    dram = dict.fromkeys(("weights", "gradients", "state", "activations", "buffers"), 0)
+    nvme = dict.fromkeys(("weights", "state", "activations"), 0)
     for unit, place in pairs:
-        for tier, size in (
-            (place.weights, unit.weight_bytes),
-            (place.state, unit.state_bytes),
-            (place.activations, round(unit.boundary_bytes * kept)),
+        for kind, tier, size in (
+            ("weights", place.weights, unit.weight_bytes),
+            ("state", place.state, unit.state_bytes),
+            ("activations", place.activations, round(unit.boundary_bytes * kept)),
         ):
-            dram += pinned_bytes(size, exact=schedule.exact_pinned) if tier == "dram" else 0
-            nvme += size if tier == "nvme" else 0
+            dram[kind] += pinned_bytes(size, exact=schedule.exact_pinned) if tier == "dram" else 0
+            nvme[kind] += size if tier == "nvme" else 0
         on_host = unit.trainable_params * schedule.cpu_grad_bytes if place.update == "cpu" else unit.grad_bytes
         if place.update == "cpu" or place.gradients == "dram":
-            dram += pinned_bytes(round(on_host), exact=schedule.exact_pinned)
+            dram["gradients"] += pinned_bytes(round(on_host), exact=schedule.exact_pinned)
     flash = max((u.state_bytes for u, p in pairs if p.state == "nvme"), default=0)
     flash += max((u.weight_bytes for u, p in pairs if p.weights == "nvme"), default=0)
-    dram += (schedule.prefetch_units + 1) * pinned_bytes(flash, exact=schedule.exact_pinned)
+    dram["buffers"] = (schedule.prefetch_units + 1) * pinned_bytes(flash, exact=schedule.exact_pinned)
     return TierBytes(
         resident={
             "weights": sum(u.weight_bytes for u, p in pairs if p.weights == "hbm"),
@@ -122,8 +131,8 @@ def replay_bytes(schedule: TierSchedule) -> TierBytes:
             "activations": round(kept * sum(u.boundary_bytes for u, p in pairs if p.activations == "hbm")),
             "buffers": buffers,
         },
-        dram_bytes=dram,
-        nvme_bytes=nvme,
+        dram=dram,
+        nvme=nvme,
     )
 
 

@@ -13,6 +13,7 @@ from stoker.estimators.utilisation import peak_of
 from stoker.planner.evaluate import Evaluator
 from stoker.planner.levers import adapter_note, find_levers
 from stoker.planner.terms import memory_terms, phase_terms
+from stoker.planner.tier_terms import tier_terms
 from stoker.planner.time_terms import step_terms, total_terms
 
 
@@ -37,6 +38,7 @@ def explain_candidate(evaluator: Evaluator, candidate: Candidate) -> Explanation
         phases=phase_terms(memory),
         step=step_terms(scenario, evaluator.job, evaluator.profile, time),
         total=total_terms(scenario, evaluator.job, evaluator.profile, time),
+        tiers=tier_terms(scenario, memory),
         levers=find_levers(evaluator, candidate),
         mfu_frac=share,
         mfu_note=problem,

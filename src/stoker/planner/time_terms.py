@@ -18,6 +18,7 @@ from stoker.estimators.scenario import Scenario, mean_batch
 from stoker.estimators.total_time import num_evaluations, num_saves, save_s
 from stoker.estimators.utilisation import peak_of
 from stoker.planner.terms import constant, given, learning_input
+from stoker.planner.tier_terms import transfer_inputs
 
 _Inputs = tuple[Input, ...]
 
@@ -61,9 +62,9 @@ def _step_specs() -> _Specs:
             _communication,
         ),
         "exposed_transfer": (
-            "max(bytes / link - hidden, 0)",
-            _("traffic between memory tiers that computing does not hide"),
-            _transfer,
+            "max(stream - compute, 0) + max(update - hidden, 0)",
+            _("traffic between memory tiers, and updates outside the GPU, that computing does not hide"),
+            lambda run: transfer_inputs(run.scenario),
         ),
         "bubble": (
             "(p - 1) / (m v) x compute",
@@ -197,11 +198,6 @@ def _communication(run: _Run) -> _Inputs:
         ),
         constant(run.scenario, "straggler_frac", _("waiting for the slowest, a doubling of GPUs")),
     )
-
-
-def _transfer(run: _Run) -> _Inputs:
-    device = run.scenario.cluster.device
-    return (given("link", _("to host memory"), device.pcie_bytes_per_s, "bytes_per_s", device.source),)
 
 
 def _bubble(run: _Run) -> _Inputs:

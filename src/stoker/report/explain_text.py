@@ -27,6 +27,7 @@ def explanation_text(explanation: Explanation) -> str:
     parts = [
         _section(_("memory per GPU"), explanation.memory, format_bytes, source_name(memory) if memory else ""),
         _section(_("memory by phase"), explanation.phases, format_bytes, ""),
+        _section(_("outside the GPU"), explanation.tiers, format_bytes, ""),
         _section(_("one step"), explanation.step, format_duration, source_name(time) if time else ""),
         utilisation_text(explanation),
         _section(_("whole run"), explanation.total, format_duration, ""),

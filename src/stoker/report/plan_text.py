@@ -69,6 +69,8 @@ TERM_NAMES: Final[dict[str, str]] = {
     "tokenise": N_("tokenising"),
     "warm_up": N_("warming up"),
     "billing_rounding": N_("billing rounding"),
+    "dram": N_("host memory"),
+    "nvme": N_("flash"),
     "gpu": N_("GPU"),
     "vat": N_("VAT"),
 }
@@ -242,6 +244,10 @@ def candidate_detail(plan: Plan, candidate: Candidate) -> str:
             ),
         ),
     ]
+    away = {tier: size for tier, size in memory.tiers.items() if tier != "hbm" and size}
+    if away:
+        where = ", ".join(f"{format_bytes(size)} {term_name(tier)}" for tier, size in away.items())
+        pairs.insert(1, (_("outside the GPU"), where))
     if cost is not None:
         text = _("{value} expected, {low} to {high}; {rate} an hour, price of {date} ({source})").format(
             value=_money(plan, cost.total_usd),
