@@ -20,6 +20,7 @@ from stoker.core.explanation import ExplainedTerm, Explanation, Input
 from stoker.core.job import Job, ParallelSpec, RunPins
 from stoker.core.plan import Plan
 from stoker.core.plan_io import plan_from_json, plan_to_json
+from stoker.core.units import GIB
 from stoker.core.utilisation import share_of_peak
 from stoker.estimators.utilisation import name_peak
 from stoker.planner.breakdown import explain_plan
@@ -78,6 +79,16 @@ def test_state_follows_from_the_inputs_that_are_shown() -> None:
     logits = terms["logits"]
     assert logits.value == pytest.approx(value(logits, "rows") * value(logits, "V") * value(logits, "B"))
     assert (value(logits, "rows"), value(logits, "V")) == (2048, 128_256)
+
+
+@pytest.mark.parametrize(("kernel", "rows"), [("eager", 8192), ("chunked", 1024)])
+def test_case_1_every_copy_of_the_logits_is_shown(kernel: str, rows: int) -> None:
+    """8,192 x 128,256: 1.96 GiB in bf16, 3.91 of fp32 copy, 3.91 of fp32 gradient; an eighth in chunks of 1,024."""
+    run = replace(PINNED, micro_batch_size=1, loss=kernel)
+    found = explained(lm_job(gpus=["H200-SXM-141GB"], num_gpus=1, batch=1, tokens=8192, run=run))[1]
+    term = next(term for term in found.memory if term.name == "logits")
+    sizes = [value(term, name) / GIB for name in ("logits", "fp32_copy", "fp32_gradient")]
+    assert sizes == pytest.approx([rows / 8192 * gib for gib in (1.957, 3.914, 3.914)], rel=1e-3)
 
 
 def test_under_tensor_and_pipeline_parallel_the_terms_are_of_the_rank_itself() -> None:
@@ -202,6 +213,26 @@ def test_case_37_the_command_says_whose_peak_a_figure_is(capsys: pytest.CaptureF
     assert {"A100-SXM4-80GB bf16 dense", "A100-SXM4-80GB int8 halved twice"} <= set(peaks("312TFLOPS"))
     assert "A100-SXM4-80GB bf16 with sparsity" in peaks("624 TFLOP/s")
     assert peaks("3.3TFLOPS") == []
+
+
+@pytest.mark.parametrize(
+    ("figure", "gpu", "share"),
+    [
+        ("420TFLOPS", "H200-SXM-141GB", 0.424),  # 21.2 % of the peak with sparsity, 84.9 % of TF32's
+        ("324.48TFLOPS", "H100-SXM5-80GB", 0.328),  # shown as 104 % of 312
+        ("156TFLOPS", "A100-SXM4-80GB", 0.5),
+        ("1029TFLOPS", "H100-SXM5-80GB", None),
+    ],
+)
+def test_case_37_the_command_divides_by_the_dense_peak(
+    figure: str, gpu: str, share: float | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["explain", figure, "--gpu", gpu, "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert left.value.code == (0 if share else 2)
+    assert answer["mfu_frac"] == (pytest.approx(share, abs=5e-4) if share else None)
+    assert bool(answer["problem"]) == (share is None)
 
 
 def test_cases_33_and_35_host_memory_and_the_update_outside_the_gpu_have_their_lines() -> None:

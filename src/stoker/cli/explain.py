@@ -1,4 +1,7 @@
-"""`stoker explain CODE`: what a code means and what to do; `stoker explain 312TFLOPS`: whose peak a figure is."""
+"""`stoker explain CODE`: what a code means and what to do; `stoker explain 312TFLOPS`: whose peak a figure is.
+
+`stoker explain 420TFLOPS --gpu H200-SXM-141GB`: the MFU of what a run reaches there, in `--format`.
+"""
 
 import re
 from typing import Annotated
@@ -11,6 +14,7 @@ from stoker.core.errors import JobFileError
 from stoker.core.i18n import _
 from stoker.core.units import TFLOP
 
+_FORMATS = ("bf16", "fp16", "tf32", "fp32", "fp8", "fp4", "int8")
 _PEAK = re.compile(r"(\d{1,6}(?:\.\d{1,4})?) ?TFLOP(?:S|/s)", re.IGNORECASE)
 
 
@@ -22,6 +26,10 @@ def explain(
             show_default=False,
         ),
     ] = "",
+    gpu: Annotated[
+        str, typer.Option(help=_("GPU that reached that many model FLOP/s: which share of its peak they are"))
+    ] = "",
+    number_format: Annotated[str, typer.Option("--format", help=_("number format that computed"))] = "bf16",
     as_json: JsonOption = False,
     lang: LangOption = "",
 ) -> None:
@@ -34,6 +42,9 @@ def explain(
             print_answer("\n".join(f"{c.number}  {_(c.title)}" for c in ALL_CODES))
         return
     peak = _PEAK.fullmatch(code)
+    if peak is not None and gpu:
+        _explain_share(float(peak[1]) * TFLOP, gpu, number_format, as_json)
+        return
     if peak is not None:
         _explain_peak(float(peak[1]) * TFLOP, as_json)
         return
@@ -73,3 +84,43 @@ def _explain_peak(flops_per_s: float, as_json: bool) -> None:
         return
     print_answer("\n".join([_("{figure} is the peak of:").format(figure=figure), *(f"  {name}" for name in names)]))
     print_answer(_("MFU divides by the dense peak of the very product and number format that ran."))
+
+
+def _explain_share(flops_per_s: float, gpu: str, number_format: str, as_json: bool) -> None:
+    """MFU on `gpu`: over its dense peak, never another's; more than the peak is no figure and exits 2 (case 37)."""
+    from stoker.catalogue.gpus import find_device
+    from stoker.core.human import format_percent
+    from stoker.core.utilisation import peak_flops_per_s, share_of_peak
+
+    device = find_device(gpu, place="--gpu")
+    if number_format not in _FORMATS:
+        raise typer.BadParameter(
+            _("--format {value}; there are {names}").format(value=number_format, names=", ".join(_FORMATS))
+        )
+    form, peak = peak_flops_per_s(device, number_format)
+    share, problem = share_of_peak(flops_per_s, device, number_format)
+    if as_json:
+        print_json(
+            {
+                "flops_per_s": flops_per_s,
+                "gpu": device.name,
+                "format": form,
+                "peak_flops_per_s": peak,
+                "mfu_frac": share,
+                "problem": problem,
+            }
+        )
+    elif share is None:
+        print_answer(problem)
+    else:
+        print_answer(
+            _("MFU {share}: {flops:g} of {peak:g} TFLOP/s ({gpu} {format}, dense)").format(
+                share=format_percent(share),
+                flops=flops_per_s / TFLOP,
+                peak=peak / TFLOP,
+                gpu=device.name,
+                format=form,
+            )
+        )
+    if share is None:
+        raise typer.Exit(2)

@@ -10,8 +10,10 @@ from stoker.core.estimate import MemoryEstimate, Source, weakest
 from stoker.core.explanation import ExplainedTerm, Input, Unit
 from stoker.core.i18n import _
 from stoker.estimators.memory import estimate_memory
+from stoker.estimators.memory_phases import logit_bytes
 from stoker.estimators.scenario import Scenario, fullest_batch
 from stoker.estimators.stages import stage_scenarios
+from stoker.techniques.loss import loss
 
 _Inputs = tuple[Input, ...]
 
@@ -206,6 +208,13 @@ def _logits(scenario: Scenario, memory: MemoryEstimate) -> _Inputs:
     rows = batch.tokens if scenario.task == "causal_lm" else batch.samples
     outputs = scenario.ledger.num_outputs
     each = memory.terms["logits"] / max(rows * outputs, 1.0)
+    copies = loss(scenario.config.loss).logits_terms(rows, outputs, logit_bytes(scenario))
+    meanings = {
+        "logits": _("as the head gives them; dropped before the peak where nothing holds them"),
+        "fp32_copy": _("fp32 copy, as log-softmax"),
+        "fp32_gradient": _("fp32 gradient of it"),
+        "loss_gradient": _("gradient that the loss hands back"),
+    }
     return (
         given("rows", _("rows of logits: tokens of a language model, samples of a classifier"), rows),
         given("V", _("outputs of the last layer"), outputs),
@@ -215,6 +224,7 @@ def _logits(scenario: Scenario, memory: MemoryEstimate) -> _Inputs:
             each,
             "bytes_per_param",
         ),
+        *(given(name, meanings.get(name, _("another copy")), size, "bytes") for name, size in copies.items() if size),
     )
 
 
