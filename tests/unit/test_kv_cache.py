@@ -118,3 +118,11 @@ def test_without_a_gpu_sizes_are_told_and_nothing_is_judged(capsys: pytest.Captu
     assert code == 0 and [e["fits"] for e in engines] == [None, None]
     assert [e["window_support"] for e in engines] == [True, False]
     assert engines[1]["cache_bytes"] == 9 * GIB
+
+
+@pytest.mark.parametrize("flag", ["--visible-gib", "--weights-gib", "--overhead-gib", "--share"])
+@pytest.mark.parametrize("value", ["inf", "nan", "-1", "1e308"])
+def test_sizes_that_no_device_has_are_refused(flag: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["size", "llama-3.1-8b", "--gpu", "L40S", flag, value])
+    assert ended.value.code == 2 and "ST009" in capsys.readouterr().err

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from planning import KCELECTRA, LLAMA_8B, TINY, comments_job, lm_job, one_gpu, plan_of, prices
+from stoker.catalogue.gpus import all_devices
 from stoker.core.errors import ModelError, PlanningError
 from stoker.core.estimate import Source
 from stoker.core.hardware import Cluster, Device, Host
@@ -73,6 +74,16 @@ def test_a_pinned_format_that_the_gpu_lacks_is_rejected() -> None:
     assert plan.rejected[0].code == "ST322"
     plan = plan_of(comments_job(gpus=["T4"], num_gpus=1, run=RunPins(attention="flash")), KCELECTRA)
     assert plan.rejected[0].code == "ST322"
+
+
+@pytest.mark.parametrize("device", all_devices(), ids=lambda device: device.name)
+def test_every_gpu_of_the_table_gets_a_plan_or_a_reason(device: Device) -> None:
+    """One product has no published peak: no time, so a rejection, never a crash and never a sister's figure."""
+    plan = plan_of(comments_job(gpus=[device.name], num_gpus=1), KCELECTRA)
+    if device.peak_flops_per_s:
+        assert len(plan.candidates) == 1 and plan.candidates[0].time.step_s > 0.0
+    else:
+        assert plan.candidates == () and plan.rejected[0].code == "ST333"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from stoker.core.errors import RecordError
 from stoker.validation.own import own_rows, run_folders
+from stoker.validation.table import read_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLIC = ROOT.parent / "shared" / "data" / "validation" / "measured.csv"
@@ -62,6 +64,49 @@ def test_nothing_scored_is_exit_5_and_a_bad_table_exit_2(tmp_path: Path) -> None
     done = stoker("--rows", str(bad))
     assert done.returncode == 2
     assert "ST611" in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (
+            HEADER.replace("quality", "value") + "x,llama-2-7b,L4,peak_mem_gb,20,lora,bf16,1,1,512,GiB,30\n",
+            "ST614",
+            "value",
+        ),
+        # the quote opens in line 2 and takes line 3 into its cell
+        (
+            HEADER + 'x,"llama,L4,peak_mem_gb,20,lora,bf16,1,1,512,GiB,measured\n' + "y,b,c,d,1,f,g,1,1,1,k,l\n",
+            "ST613",
+            ":2",
+        ),
+        (HEADER.replace(",", ";") + "x;llama-2-7b\n", "ST611", "commas"),
+    ],
+)
+def test_a_table_that_says_two_things_is_refused(tmp_path: Path, text: str, code: str, said: str) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(text)
+    with pytest.raises(RecordError) as caught:
+        read_table(file)
+    assert caught.value.code == code and said in str(caught.value)
+
+
+def test_what_is_no_file_is_called_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="folder"):
+        read_table(tmp_path)
+
+
+def test_a_comma_is_read_as_thousands_or_not_at_all(tmp_path: Path) -> None:
+    """1,5 is one and a half in half of Europe; read as 15 it would be scored ten times too large."""
+    file = tmp_path / "rows.csv"
+    file.write_text(
+        HEADER
+        + 'x,llama-2-7b,L4,tokens_per_s_per_gpu,"1,234.5",lora,bf16,1,1,512,tokens/s,measured\n'
+        + 'x,llama-2-7b,L4,peak_mem_gb,"1,5",lora,bf16,1,1,512,GB,measured\n'
+    )
+    thousands, decimal = read_table(file)
+    assert thousands.measurement is not None and thousands.measurement.value == 1234.5
+    assert decimal.measurement is None and "no number" in decimal.problem
 
 
 def test_left_out_predicts_as_if_the_source_were_new(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EXIT_DOES_NOT_FIT = 3
 _MOST_TOKENS = 1 << 30
+_MOST_GIB = 1e9
 
 
 def size(
@@ -37,19 +38,22 @@ def size(
     sequences: Annotated[int, typer.Option(min=1, max=1_000_000, help=_("sequences held at once"))] = 1,
     gpu: Annotated[str, typer.Option(help=_("GPU name, such as L40S"), show_default=False)] = "",
     visible_gib: Annotated[
-        float | None, typer.Option(min=0.0, help=_("memory that the device shows, in GiB"), show_default=False)
+        float | None,
+        typer.Option(min=0.0, max=_MOST_GIB, help=_("memory that the device shows, in GiB"), show_default=False),
     ] = None,
     weights: Annotated[
         str, typer.Option(help=_("number format of the weights: fp32 bf16 fp16 fp8 int8 int4 nf4 nf4_double"))
     ] = "bf16",
     weights_gib: Annotated[
         float | None,
-        typer.Option(min=0.0, help=_("size of the weights in GiB, where it is known"), show_default=False),
+        typer.Option(
+            min=0.0, max=_MOST_GIB, help=_("size of the weights in GiB, where it is known"), show_default=False
+        ),
     ] = None,
     kv_dtype: Annotated[str, typer.Option(help=_("number format of the cache: fp32 bf16 fp16 fp8 int8"))] = "fp16",
     share: Annotated[float, typer.Option(min=0.01, max=1.0, help=_("share of the memory that the engine takes"))] = 0.9,
     overhead_gib: Annotated[
-        float, typer.Option(min=0.0, help=_("GiB for context, activations and workspace (assumed)"))
+        float, typer.Option(min=0.0, max=_MOST_GIB, help=_("GiB for context, activations and workspace (assumed)"))
     ] = 1.5,
     as_json: JsonOption = False,
     lang: LangOption = "",

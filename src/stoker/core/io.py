@@ -39,7 +39,7 @@ def read_text(file: Path, *, most: int = MAX_BYTES) -> str:
         if not file.is_file():
             raise JobFileError(
                 "ST005",
-                _no_file(file),
+                why_no_file(file),
                 place=str(file),
                 fix=_("`stoker init` writes a commented starter job.yaml"),
             )
@@ -66,7 +66,8 @@ def read_text(file: Path, *, most: int = MAX_BYTES) -> str:
         ) from error
 
 
-def _no_file(file: Path) -> str:
+def why_no_file(file: Path) -> str:
+    """What a name is that should be a file and is none."""
     if file.is_dir():
         return _("is a folder, not a file")
     return _("is a pipe or device, not a file") if file.exists() else _("there is no such file")

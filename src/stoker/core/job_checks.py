@@ -182,6 +182,12 @@ def _hardware(job: Job) -> Iterator[Problem]:
             _("here means this machine: gpus and nodes do not go with it"),
             _("keep one of them"),
         )
+    if hw.nodes > hw.max_gpus:
+        yield (
+            ("hardware", "max_gpus"),
+            _("{nodes} machines with at most {num} GPUs in all").format(nodes=hw.nodes, num=hw.max_gpus),
+            _("raise hardware.max_gpus, which counts the GPUs of all machines, or lower hardware.nodes"),
+        )
     if hw.num_gpus and hw.num_gpus > hw.max_gpus:
         yield ("hardware", "num_gpus"), _("num_gpus is above max_gpus"), _("raise hardware.max_gpus")
     if hw.num_gpus and hw.num_gpus % hw.nodes:

@@ -71,6 +71,18 @@ def _beyond_fast_links(degrees: Parallel, cluster: Cluster) -> str | None:
     return _("tp {ranks} reaches beyond the {domain} GPUs that fast links join").format(ranks=degrees.tp, domain=domain)
 
 
+def _peak_is_known(job: Job, cluster: Cluster) -> Rejection | None:
+    """Memory could be told without it, time and money could not; a sister's peak would be a guess."""
+    if cluster.device.peak_flops_per_s:
+        return None
+    return rejection(
+        cluster,
+        "ST333",
+        _("the peak of {gpu} is not published, so its time cannot be predicted").format(gpu=cluster.device.name),
+        _("name a sister whose peak is known under hardware.gpus"),
+    )
+
+
 def _packed_not_offered(job: Job, cluster: Cluster) -> Rejection | None:
     if job.run.packing != "packed":
         return None
@@ -250,6 +262,7 @@ def memory_rejection(candidate: Candidate, fix: str) -> Rejection:
 
 
 _BEFORE: tuple[Callable[[Job, Cluster], Rejection | None], ...] = (
+    _peak_is_known,
     _packed_not_offered,
     _capture_not_offered,
     _nodes,

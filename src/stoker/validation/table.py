@@ -7,13 +7,15 @@ not scored, with the column and the cell named.
 import csv
 import io
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from stoker.core.errors import RecordError
 from stoker.core.i18n import _
+from stoker.core.io import why_no_file
 from stoker.core.measurement import Measurement
 from stoker.data.encodings import detect_encoding
 
@@ -27,6 +29,8 @@ _WHOLE: Final = {
 }
 _MOST: Final = 10**16
 _LONGEST_CELL: Final = 100_000
+_THOUSANDS: Final = re.compile(r"[-+]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?")
+_OTHER_DELIMITERS: Final = {";": ";", "\t": "TAB", "|": "|"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +46,11 @@ class Row:
 def read_table(path: Path) -> list[Row]:
     """The rows of a CSV file, UTF-8 (with or without a mark) or cp949.
 
-    Raises RecordError ST610 (no such file), ST611 (columns missing), ST612 (no row) or ST613 (quotes), DataError for
-    the encoding.
+    Raises RecordError ST610 (no such file), ST611 (columns missing), ST612 (no row), ST613 (quotes) or ST614 (a column
+    twice), DataError for the encoding.
     """
     if not path.is_file():
-        raise RecordError("ST610", _("there is no such file"), place=str(path), fix=_("give a CSV file after --rows"))
+        raise RecordError("ST610", why_no_file(path), place=str(path), fix=_("give a CSV file after --rows"))
     codec = detect_encoding(path)
     csv.field_size_limit(_LONGEST_CELL)
     text = path.read_text(encoding=codec, errors="strict")
@@ -55,31 +59,53 @@ def read_table(path: Path) -> list[Row]:
 
 def rows_of(text: str, place: str) -> list[Row]:
     """The rows of a CSV text; `place`: its name, for errors."""
-    reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=""), restkey="")
+    # strict: else a quote that never closes takes all rows after it into one cell, without a word
+    reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=""), restkey="", strict=True)
+    rows: list[Row] = []
+    line = 1
     try:
         header = [name.strip() for name in reader.fieldnames or []]
-        missing = [name for name in REQUIRED if name not in header]
-        if missing:
-            raise RecordError(
-                "ST611",
-                _("columns are missing: {names}").format(names=", ".join(missing)),
-                place=f"{place}:1",
-                fix=_("the columns are those of the public validation table: {names}").format(
-                    names=", ".join((*REQUIRED, *_WHOLE, "method", "precision", "unit", "notes"))
-                ),
-            )
+        _check_header(header, f"{place}:1")
         reader.fieldnames = header
-        rows = [_row(columns, reader.line_num, len(header)) for columns in reader]
+        line = reader.line_num + 1
+        for columns in reader:
+            rows.append(_row(columns, reader.line_num, len(header)))
+            line = reader.line_num + 1
     except csv.Error as error:
         raise RecordError(
             "ST613",
             _("the CSV cannot be read: {error}").format(error=error),
-            place=f"{place}:{reader.line_num}",
+            place=f"{place}:{line}",
             fix=_("check the quotes of that line"),
         ) from None
     if not rows:
         raise RecordError("ST612", _("the table has no rows"), place=place, fix=_("give a CSV with measured rows"))
     return rows
+
+
+def _check_header(header: Sequence[str], place: str) -> None:
+    missing = [name for name in REQUIRED if name not in header]
+    if missing:
+        fix = _("the columns are those of the public validation table: {names}").format(
+            names=", ".join((*REQUIRED, *_WHOLE, "method", "precision", "unit", "notes"))
+        )
+        other = [shown for mark, shown in _OTHER_DELIMITERS.items() if len(header) == 1 and mark in header[0]]
+        if other:
+            fix = _("separate the cells by commas; this file seems to use {mark}").format(mark=other[0])
+        raise RecordError(
+            "ST611",
+            _("columns are missing: {names}").format(names=", ".join(missing)),
+            place=place,
+            fix=fix,
+        )
+    twice = [name for index, name in enumerate(header) if name and name in header[:index]]
+    if twice:
+        raise RecordError(
+            "ST614",
+            _("the column {name} stands twice").format(name=twice[0]),
+            place=place,
+            fix=_("keep one of the two"),
+        )
 
 
 def _row(cells: Mapping[str, str | None], line: int, width: int) -> Row:
@@ -133,7 +159,7 @@ def _role(note: str) -> str:
 
 def _number(cell: str, line: int, column: str) -> float:
     try:
-        value = float(cell.replace(",", ""))
+        value = float(cell.replace(",", "") if _THOUSANDS.fullmatch(cell) else cell)
     except ValueError:
         raise ValueError(f"line {line}, column {column}: {cell[:60]!r} is no number") from None
     if not math.isfinite(value) or not 0.0 < value < _MOST:

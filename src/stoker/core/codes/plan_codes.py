@@ -126,4 +126,12 @@ CODES: tuple[Code, ...] = (
         ),
         N_("Use DDP (run.parallel: {dp_replicate: N}) or one GPU, or another optimizer."),
     ),
+    Code(
+        "ST333",
+        N_("no published peak"),
+        N_(
+            "The maker has not said how fast this product computes, and another product's figure would be a guess, so neither time nor cost can be predicted."
+        ),
+        N_("Name a product with a known peak under hardware.gpus; `stoker size` still tells what fits its memory."),
+    ),
 )

@@ -62,4 +62,10 @@ CODES: tuple[Code, ...] = (
         N_("A line of the table is no CSV: a quote that never closes, or a cell longer than 100,000 characters."),
         N_("Repair the line named."),
     ),
+    Code(
+        "ST614",
+        N_("column twice"),
+        N_("Two columns of the table have one name, so nobody can say which of them holds the value."),
+        N_("Rename or remove one of them."),
+    ),
 )
