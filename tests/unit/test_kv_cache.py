@@ -5,6 +5,7 @@ Expected numbers are arithmetic on published config.json shapes, from the cases;
 
 import json
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -14,11 +15,13 @@ from stoker.cli.main import main
 from stoker.core.ledger import ModelArch
 from stoker.core.units import GIB
 from stoker.estimators.kv_cache import (
+    WeightForm,
     cache_bytes,
     cache_bytes_per_token,
     largest_context,
     pages_of,
     serve,
+    unquantised_part,
     weight_bytes,
 )
 
@@ -88,6 +91,27 @@ def test_case_6_experts_are_weights_too() -> None:
     model = shape("qwen3-30b-a3b")
     assert weight_bytes(model, "bf16") == pytest.approx(2 * 30_532.123e6, rel=1e-6)
     assert 0.25 < weight_bytes(model, "nf4") / weight_bytes(model, "bf16") < 0.32
+
+
+@pytest.mark.parametrize(
+    ("model", "form", "gib", "part"),
+    [
+        ("qwen3-30b-a3b", "int4", 58.4, "experts"),  # 2.05 bytes each, as 80e9 parameters that take 153 GiB
+        ("qwen3-30b-a3b", "int4", 15.5, None),  # 4 bits and a scale for every 128
+        ("llama-3.1-70b", "int4", 131.4, "weights"),
+        ("llama-3.1-70b", "bf16", 131.4, None),
+    ],
+)
+def test_case_6_weights_too_large_for_their_format_are_told(
+    model: str, form: str, gib: float, part: str | None
+) -> None:
+    assert unquantised_part(shape(model), cast(WeightForm, form), gib * GIB) == part
+
+
+def test_case_6_the_command_says_that_experts_are_not_quantised(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("qwen3-30b-a3b", "--weights", "int4", "--lang", "en")
+    assert "experts are NOT quantised: 2.05 bytes" in run(capsys, *asked, "--weights-gib", "58.4")[1]
+    assert "NOT quantised" not in run(capsys, *asked)[1]
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

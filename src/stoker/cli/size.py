@@ -58,7 +58,7 @@ def size(
     as_json: JsonOption = False,
     lang: LangOption = "",
 ) -> None:
-    from stoker.estimators.kv_cache import CACHE_BYTES, WEIGHT_FORMS, cache_bytes_per_token, serve, weight_bytes
+    from stoker.estimators.kv_cache import CACHE_BYTES, WEIGHT_FORMS, serve, weight_bytes
 
     element = CACHE_BYTES[cast("CacheForm", _one_of(kv_dtype, tuple(CACHE_BYTES), "--kv-dtype"))]
     arch = _arch(model)
@@ -71,31 +71,39 @@ def size(
     shared: dict[str, Any] = {"sequences": sequences, "element_bytes": element, "budget_bytes": budget or 0.0}
     answers = [serve(arch, tokens, windowed=windowed, **shared) for windowed in engines]
     facts = {
-        **_model_facts(arch, tokens, sequences, cache_bytes_per_token(arch, element)),
-        "weights_bytes": round(held),
-        "weights_source": "analytic" if weights_gib is None else "given",
+        **_model_facts(arch, tokens, sequences, element),
+        **_weight_facts(arch, form, held, given=weights_gib is not None),
         "gpu": device.name if device else None,
         "visible_bytes": visible,
         "share_frac": share,
         "overhead_bytes": round(overhead_gib * GIB),
         "budget_bytes": None if budget is None else round(budget),
     }
-    if as_json:
-        print_json({**facts, "engines": [engine_json(answer, budget is not None) for answer in answers]})
-    else:
-        print_answer(_text(facts, answers, budget))
+    print_json(_document(facts, answers, budget)) if as_json else print_answer(_text(facts, answers, budget))
     if budget is not None and not answers[-1].fits:
         raise typer.Exit(EXIT_DOES_NOT_FIT)
 
 
-def _model_facts(arch: "ModelArch", tokens: int, sequences: int, bytes_per_token: float) -> dict[str, Any]:
+def _model_facts(arch: "ModelArch", tokens: int, sequences: int, element_bytes: float) -> dict[str, Any]:
+    from stoker.estimators.kv_cache import cache_bytes_per_token
+
     return {
         "model": arch.name,
         "num_params": arch.num_params,
         "context": tokens,
         "sequences": sequences,
-        "cache_bytes_per_token": bytes_per_token,
+        "cache_bytes_per_token": cache_bytes_per_token(arch, element_bytes),
         "overhead_source": "assumed",
+    }
+
+
+def _weight_facts(arch: "ModelArch", form: "WeightForm", held_bytes: float, *, given: bool) -> dict[str, Any]:
+    from stoker.estimators.kv_cache import unquantised_part
+
+    return {
+        "weights_bytes": round(held_bytes),
+        "weights_source": "given" if given else "analytic",
+        "not_quantised": unquantised_part(arch, form, held_bytes),
     }
 
 
@@ -126,6 +134,10 @@ def _device(gpu: str, visible_gib: float | None) -> tuple["Device | None", float
     return device, float(device.visible_bytes) if device else None
 
 
+def _document(facts: Mapping[str, Any], answers: "list[Serving]", budget: float | None) -> dict[str, Any]:
+    return {**facts, "engines": [engine_json(answer, budget is not None) for answer in answers]}
+
+
 def has_windows(arch: "ModelArch") -> bool:
     """Whether some layers look back no further than a window: then engines differ in what they keep."""
     return any(group.attention is not None and group.attention.window for group in arch.groups)
@@ -153,6 +165,7 @@ def _text(facts: Mapping[str, Any], answers: "list[Serving]", budget: float | No
             _("{name}: {params} parameters").format(name=facts["model"], params=format_large(facts["num_params"])),
         ),
         (_("weights"), format_bytes(facts["weights_bytes"], binary=True)),
+        *_quantised_pairs(facts),
         (_("cache of a token"), _("{count} bytes").format(count=format_count(facts["cache_bytes_per_token"]))),
     ]
     if budget is not None:
@@ -170,6 +183,19 @@ def _text(facts: Mapping[str, Any], answers: "list[Serving]", budget: float | No
     for answer in answers:
         pairs.append((_engine_name(answer, len(answers)), _verdict(answer, budget)))
     return render_pairs(pairs)
+
+
+def _quantised_pairs(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """That given weights are larger than their declared format, which is what an unquantised part looks like."""
+    if not facts["not_quantised"]:
+        return []
+    each = facts["weights_bytes"] / facts["num_params"]
+    text = (
+        _("experts are NOT quantised: {each:.2f} bytes a parameter in all")
+        if facts["not_quantised"] == "experts"
+        else _("NOT quantised: {each:.2f} bytes a parameter in all")
+    )
+    return [("", text.format(each=each))]
 
 
 def _engine_name(answer: "Serving", count: int) -> str:

@@ -164,3 +164,15 @@ def weight_bytes(arch: ModelArch, form: WeightForm) -> float:
 def _group_bytes(group: ModuleGroup, matrix: float, rest: float) -> float:
     quantised = sum(linear.num_params for linear in group.linears) if group.kind == "block" else 0
     return quantised * matrix + (group.num_params - quantised) * rest
+
+
+def unquantised_part(arch: ModelArch, form: WeightForm, held_bytes: float) -> Literal["experts", "weights"] | None:
+    """What of weights declared as `form` is stored in 16 bits after all, by the bytes they take; None where they agree.
+
+    Case 6: 80e9 parameters "in 4 bits" that take 153 GiB have 2.05 bytes each; in 4 bits they would take 42 to 45 GB.
+    """
+    if held_bytes <= 1.25 * weight_bytes(arch, form):
+        return None
+    experts = sum(g.repeats * linear.num_params for g in arch.groups for linear in g.linears if linear.count > 1)
+    wide = weight_bytes(arch, form) + experts * (2.0 - _MATRIX_BYTES[form])
+    return "experts" if experts and held_bytes >= 0.9 * wide else "weights"
