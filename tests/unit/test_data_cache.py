@@ -2,6 +2,9 @@
 
 import dataclasses
 import errno
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,6 +110,39 @@ def test_a_cache_that_fills_up_sends_the_tokens_elsewhere(job: Job) -> None:
     entry = open_or_build("tokens", "k", build)
     assert entry.content == {"a": 1} and not entry.folder.is_relative_to(cache_root())
     assert [n.code for n in entry.notices] == ["ST170"] and list((cache_root() / "tokens").iterdir()) == []
+
+
+def test_a_small_file_that_meets_a_full_disk_leaves_no_half(tmp_path: Path) -> None:
+    """As under `ulimit -f 1` and on a full disk: the write fails in the middle. Run apart, for the limit is a process's."""
+    resource = pytest.importorskip("resource")
+    script = (
+        "import sys, pathlib\nfrom stoker.data.cache import write_text\n"
+        "try:\n    write_text(pathlib.Path(sys.argv[1]) / 'profile.json', 'x' * 5000)\n"
+        "except OSError as error:\n    print(error.errno)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)),
+    )
+    assert done.stdout.strip() == str(errno.EFBIG), done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tokens_beside_the_cache_go_with_the_process(tmp_path: Path) -> None:
+    script = (
+        "from stoker.data.cache import open_or_build\n"
+        "entry = open_or_build('tokens', 'k', lambda folder: {})\nprint(entry.folder, entry.folder.is_dir())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path)},
+    )
+    assert done.stdout.split()[1] == "True" and Path(done.stdout.split()[0]).parent == tmp_path, done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_room_anywhere_is_said_with_what_to_do(job: Job) -> None:

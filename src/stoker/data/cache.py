@@ -3,6 +3,7 @@
 `meta.json` holds size and hash of every file; a folder that does not agree with it is thrown away and built again.
 """
 
+import atexit
 import errno
 import hashlib
 import os
@@ -16,6 +17,7 @@ from typing import Any
 from stoker.core.codec import dumps, loads
 from stoker.core.errors import EnvironmentProblem
 from stoker.core.i18n import _
+from stoker.core.paths import write_whole
 from stoker.data.files import hash_file
 from stoker.data.notices import Notice
 
@@ -81,6 +83,7 @@ def _elsewhere(
     aside: Path | None = None
     try:
         aside = Path(tempfile.mkdtemp(prefix="stoker-tokens-"))
+        atexit.register(_remove_as, os.getpid(), aside)  # nobody finds it again, so it would stay for good
         content = _fill(aside, build)
     except OSError as again:
         if aside is not None and again.errno not in _NO_ROOM:
@@ -96,6 +99,12 @@ def _elsewhere(
             fix=_("make room, or set XDG_CACHE_HOME to a folder on a larger disk"),
         ) from again
     return CacheEntry(aside, content, False, (*notices, Notice("ST170", why)))
+
+
+def _remove_as(pid: int, folder: Path) -> None:
+    """Remove `folder` at the exit of process `pid`; a forked loader that ends first still needs it elsewhere."""
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_entry(folder: Path) -> Mapping[str, Any] | None:
@@ -124,10 +133,7 @@ def _fill(folder: Path, build: Callable[[Path], Mapping[str, Any]]) -> Mapping[s
 
 def write_text(file: Path, text: str) -> None:
     """Write a small file whole or not at all."""
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    aside.write_text(text, encoding="utf-8")
-    _sync(aside)
-    aside.replace(file)
+    write_whole(file, text)
 
 
 def _sync(file: Path) -> None:

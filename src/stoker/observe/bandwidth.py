@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.core.codec import decode, dumps, loads
+from stoker.core.paths import write_whole
 from stoker.observe.limits import disk_free_bytes, num_cores, usable_memory_bytes
 
 _COPY_BYTES = 128 << 20  # a copy pair per core is beyond the last-level caches of today
@@ -264,11 +265,9 @@ def keep_rates(rates: MachineRates, path: Path | None = None) -> Path | None:
         rows = {}
     rows = rows if isinstance(rows, dict) else {}
     rows[_key()] = rates
-    partial = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(dumps(rows, indent=1) + "\n", encoding="utf-8")
-        partial.replace(file)
+        write_whole(file, dumps(rows, indent=1) + "\n")
     except OSError:
         return None
     return file
