@@ -63,6 +63,16 @@ def test_measured_values_come_from_the_lines(summary: RunSummary) -> None:
     assert m.samples_per_s == pytest.approx(6400 / (10 * 0.9 + 90 * 0.25))
 
 
+@pytest.mark.parametrize(("allocated", "advised"), [(4_500_000_000, True), (4_800_000_000, False)])
+def test_case_8_reserved_memory_that_nothing_used_is_told_above_a_fifth(
+    allocated: int, advised: bool, tmp_path: Path
+) -> None:
+    """Of 5.8 GB reserved 1.3 (22 %) or 1.0 (17 %) were never allocated at once."""
+    lines = [("step", step(i, 0.5, allocated_bytes=allocated, reserved_bytes=5_800_000_000)) for i in (1, 2)]
+    notes = summarise(read_record(write_record(tmp_path / "r", lines, end={"status": "finished"}))).notes
+    assert any("1.30 GB (22.4 %" in note and "expandable_segments" in note for note in notes) == advised
+
+
 def test_predictions_stand_beside_what_they_predict(summary: RunSummary) -> None:
     assert comparison(summary, "peak_allocated") == (5_100_000_000, 5_000_000_000)
     assert comparison(summary, "peak_reserved") == (5_500_000_000, 5_800_000_000)  # without the context

@@ -5,7 +5,6 @@ A ring over n ranks takes call + rounds x alpha + bytes x factor / beta, with fa
 pay the network's alpha, the others the link's inside. What overlaps hides under compute as far as that lasts.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
@@ -76,14 +75,6 @@ def _dispatch_factor(scenario: Scenario, collective: Collective) -> float:
     inside = path_of(scenario.cluster, collective.ranks, collective.stride).nodes == 1
     constants = scenario.efficiency.constants
     return constants["dispatch_fused" if inside and scenario.stack.fused_dispatch else "dispatch"]
-
-
-def exposed_by_operation(collectives: Iterable[Collective], cluster: Cluster) -> dict[str, float]:
-    """Seconds of each operation before anything hides, for explaining."""
-    result: dict[str, float] = {}
-    for item in collectives:
-        result[item.operation] = result.get(item.operation, 0.0) + collective_time(item, cluster)
-    return result
 
 
 def collective_time(collective: Collective, cluster: Cluster) -> float:

@@ -6,7 +6,7 @@ a slower configuration cannot show a higher share. The peak is that of the very 
 
 from stoker.core.hardware import Device
 from stoker.core.i18n import _
-from stoker.core.utilisation import peak_flops_per_s, share_of_peak
+from stoker.core.utilisation import peak_flops_per_s
 from stoker.estimators.scenario import Scenario, mean_batch
 
 _CLOSE = 0.005
@@ -25,13 +25,6 @@ def model_flops_per_step(scenario: Scenario) -> float:
         times = 3.0 if unit.in_backward else 1.0
         flops += unit.repeats * batch.tokens * (matrices + times * (scores + unit.adapter_flops))
     return flops * scenario.config.gradient_accumulation_steps
-
-
-def planned_mfu(scenario: Scenario, step_s: float) -> tuple[float | None, str]:
-    """(share of the dense peak that a step of `step_s` reaches, why there is none)."""
-    return share_of_peak(
-        model_flops_per_step(scenario) / step_s, scenario.cluster.device, scenario.ledger.compute_dtype
-    )
 
 
 def peak_of(scenario: Scenario) -> tuple[float, str]:

@@ -27,11 +27,6 @@ class AllocatorMemory:
     peak_allocated_bytes: int
     peak_reserved_bytes: int
 
-    @property
-    def idle_frac(self) -> float:
-        """Share of the peak reservation that no tensor used at the peak: above 0.2 it is worth advice (case 8)."""
-        return 1.0 - self.peak_allocated_bytes / self.peak_reserved_bytes if self.peak_reserved_bytes else 0.0
-
 
 def process_memory(status_file: Path = Path("/proc/self/status")) -> ProcessMemory:
     """Memory of this process, from /proc where there is one, else from psutil."""

@@ -32,6 +32,13 @@ class Measured:
     save_s: float | None
     eval_s: float | None
 
+    @property
+    def unused_bytes(self) -> int:
+        """Reserved by the allocator beyond what was allocated at most; 0 where nobody told both."""
+        if self.peak_reserved_bytes is None or self.peak_allocated_bytes is None:
+            return 0
+        return max(self.peak_reserved_bytes - self.peak_allocated_bytes, 0)
+
 
 def measure(record: RunRecord) -> Measured:
     """The totals of a record, also of one that is still running or was killed."""

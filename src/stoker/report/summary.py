@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from stoker.core.comparison import Elsewhere, RunSummary
+from stoker.core.human import format_bytes, format_percent
 from stoker.core.i18n import _
 from stoker.core.plan import Candidate, Plan
 from stoker.core.plan_io import plan_from_json
 from stoker.core.record import RunRecord
 from stoker.report.measured import Measured, best_eval, compare, measure, mfu_problem
+
+_MUCH_UNUSED = 0.2  # share of the reserved peak that is worth advice (case 8); 0.11 is the median of public rows
 
 
 def plan_of(record: RunRecord) -> Plan | None:
@@ -97,6 +100,16 @@ def _own_notes(record: RunRecord, plan: Plan | None, measured: Measured) -> list
         notes.append(_("no step was recorded"))
     elif measured.peak_reserved_bytes is None and measured.peak_allocated_bytes is None:
         notes.append(_("this device has no memory sensor: memory was not measured"))
+    if measured.unused_bytes > _MUCH_UNUSED * (measured.peak_reserved_bytes or 0):
+        notes.append(
+            _(
+                "{size} ({share} of what was reserved) were never in use at once: lengths or the loss leave gaps; "
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, a chunked loss or packing closes them"
+            ).format(
+                size=format_bytes(measured.unused_bytes),
+                share=format_percent(measured.unused_bytes / (measured.peak_reserved_bytes or 1)),
+            )
+        )
     if plan is None:
         notes.append(_("the record carries no plan that this stoker can read: nothing to compare with"))
     return notes
