@@ -113,7 +113,7 @@ def test_a_cache_that_fills_up_sends_the_tokens_elsewhere(job: Job) -> None:
 
 
 def test_a_small_file_that_meets_a_full_disk_leaves_no_half(tmp_path: Path) -> None:
-    """As under `ulimit -f 1` and on a full disk: the write fails in the middle. Run apart, for the limit is a process's."""
+    """As under `ulimit -f 1` and on a full disk: the write fails in the middle; the limit is a process's."""
     resource = pytest.importorskip("resource")
     script = (
         "import sys, pathlib\nfrom stoker.data.cache import write_text\n"
