@@ -5,6 +5,7 @@ Formulas are those of docs/math.md, sections 2 to 4; inputs are read from the sc
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from stoker.core.estimate import Source, TimeEstimate, weakest
 from stoker.core.explanation import ExplainedTerm, Input
@@ -276,9 +277,17 @@ def _tokenise(run: _Run) -> _Inputs:
 
 
 def _evaluation(run: _Run) -> _Inputs:
+    scenario, count = run.scenario, num_evaluations(run.job, run.profile)
+    batch, ranks = mean_batch(scenario).samples, scenario.config.parallel.data_parallel
+    fixed = scenario.efficiency.constants["evaluation_fixed_s"]
+    passes = ceil(run.profile.num_eval_samples / (batch * ranks))
+    forward = (run.time.total_terms["evaluation"] / max(count, 1) - fixed) / max(passes, 1)
     return (
-        given("evaluations", _("evaluations of the run"), num_evaluations(run.job, run.profile)),
+        given("evaluations", _("evaluations of the run"), count),
         given("n_eval", _("evaluation samples"), run.profile.num_eval_samples),
+        given("b", _("samples of a micro-batch"), batch),
+        given("D", _("GPUs"), ranks),
+        given("forward", _("one micro-batch forward"), forward, "s", run.time.source),
         constant(run.scenario, "evaluation_fixed_s", _("metrics and thresholds"), "s"),
     )
 
