@@ -110,3 +110,16 @@ def test_loss_kernels_take_their_bytes_a_logit(kernel: str, most: float) -> None
 def test_the_context_of_an_h200_is_what_was_measured() -> None:
     outside = load_efficiency().framework(H200)
     assert outside.source == "measured" and outside.context_bytes / 2**20 == pytest.approx(692, abs=1)
+
+
+def test_case_4_the_first_step_brings_eight_bytes_a_parameter_and_a_multi_tensor_step_four_more() -> None:
+    """fp32 under AdamW: of 32,111,170 parameters 256.9 MB that stay, and up to 128.4 MB while torch steps them at once."""
+    cell = next(c for c in grid()["cells"] if c["model"] == "smollm2-135m" and c["method"] == "full")
+    plain = scenario({**cell, "precision": "fp32"})
+    many = replace(plain, stack=replace(plain.stack, foreach_step=True))
+    learns = plain.ledger.num_trainable
+    one, all_at_once = estimate_memory(plain), estimate_memory(many)
+    assert one.terms["optimizer_states"] == 8 * learns
+    assert one.phases["optimizer"] - one.phases["load"] >= 12 * learns  # gradients and both moments
+    transient = all_at_once.phases["optimizer"] - one.phases["optimizer"] + plain.sums.step_temp_bytes
+    assert transient == pytest.approx(4 * learns, rel=1e-6)
