@@ -113,7 +113,7 @@ def test_the_context_of_an_h200_is_what_was_measured() -> None:
 
 
 def test_case_4_the_first_step_brings_eight_bytes_a_parameter_and_a_multi_tensor_step_four_more() -> None:
-    """fp32 under AdamW: of 32,111,170 parameters 256.9 MB that stay, and up to 128.4 MB while torch steps them at once."""
+    """fp32 AdamW: of 32,111,170 parameters 256.9 MB that stay, and up to 128.4 MB while torch steps them at once."""
     cell = next(c for c in grid()["cells"] if c["model"] == "smollm2-135m" and c["method"] == "full")
     plain = scenario({**cell, "precision": "fp32"})
     many = replace(plain, stack=replace(plain.stack, foreach_step=True))
