@@ -109,6 +109,27 @@ def test_corrections_survive_the_file_and_a_broken_file_is_ignored(tmp_path: Pat
     assert read_corrections(path) == ()
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((field, value) for field in ("time_factor", "memory_factor") for value in (0.0, -1.0, 1e-308, 1e308, None)),
+        *(("start_s", value) for value in (-1.0, 1e308, "soon")),
+        *(("memory_parts", value) for value in ({"activations": -1.0}, {"activations": 1e300}, None)),
+    ],
+)
+def test_a_correction_that_no_run_can_have_left_is_passed_over_and_the_others_hold(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    """It would make times or sizes of a plan zero, negative or endless; and its neighbours are not lost with it."""
+    (found,) = corrections([a_record(a_plan(), time=1.7, memory=1.2)], date="2026-11-30")
+    other = replace(found, key=replace(found.key, model_family="other"))
+    path = write_corrections([found, other], tmp_path / "efficiency.json")
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["corrections"][0][field] = value
+    path.write_text(json.dumps(document), encoding="utf-8")
+    assert read_corrections(path) == (other,)
+
+
 def test_a_correction_holds_for_models_of_its_own_size_only() -> None:
     """A factor of one BERT is not applied to another size of the family, nor to one whose embeddings are frozen."""
     key = CorrectionKey(

@@ -77,6 +77,14 @@ def test_a_broken_cache_is_measured_anew_not_a_crash(tmp_path: Path, content: st
     assert bandwidth.kept_rates(file) == _rates()
 
 
+@pytest.mark.parametrize("rate", [0.0, -1.0, 1e-308, 1e308])
+def test_a_rate_that_no_machine_has_counts_as_not_measured(tmp_path: Path, rate: float) -> None:
+    """A plan divides by it."""
+    file = tmp_path / "rates.json"
+    bandwidth.keep_rates(_rates(matmul_flops_per_s=rate), file)
+    assert bandwidth.kept_rates(file) is None
+
+
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert bandwidth.keep_rates(_rates(), tmp_path / "file" / "rates.json") is None

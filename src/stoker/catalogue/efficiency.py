@@ -16,6 +16,9 @@ from stoker.core.efficiency import Correction, Efficiency, FrameworkBytes, Speed
 from stoker.core.estimate import Source
 from stoker.core.units import MIB
 
+_MOST_FACTOR = 1e4  # measured over predicted; beyond it the file is damaged or edited, and a plan would break
+_MOST_START_S = 1e6
+
 
 def load_efficiency(corrections: Path | None = None) -> Efficiency:
     """The tables that ship, and this machine's corrections (`corrections`: another file). Never raises for those."""
@@ -37,12 +40,26 @@ def corrections_path() -> Path:
 
 
 def read_corrections(path: Path) -> tuple[Correction, ...]:
-    """Corrections of `path`; none where the file is absent or unreadable (a plan must not fail for it)."""
+    """Corrections of `path`; none where the file is absent or unreadable (a plan must not fail for it).
+
+    A row that is broken, or that no measurement can have left, is passed over; the others hold.
+    """
     try:
-        value = loads(path.read_text(encoding="utf-8"))
-        return tuple(decode(Correction, row) for row in value["corrections"])
+        rows = list(loads(path.read_text(encoding="utf-8"))["corrections"])
     except (OSError, ValueError, KeyError, TypeError):
         return ()
+    return tuple(found for row in rows if (found := _correction(row)) is not None)
+
+
+def _correction(row: object) -> Correction | None:
+    try:
+        found: Correction = decode(Correction, row)
+    except (ValueError, TypeError):
+        return None
+    factors = (found.time_factor, found.memory_factor, *found.memory_parts.values())
+    start_s = found.start_s if found.start_s is not None else 0.0
+    plausible = all(1.0 / _MOST_FACTOR <= factor <= _MOST_FACTOR for factor in factors)
+    return found if plausible and 0.0 <= start_s <= _MOST_START_S else None
 
 
 def write_corrections(corrections: Iterable[Correction], path: Path | None = None) -> Path:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ _SYNC_BYTES = 4 * _BLOCK_BYTES
 _DISK_BYTES = 512 << 20
 _PCIE_BYTES = 256 << 20
 _PROBE_S = 0.4
+_LEAST_RATE, _MOST_RATE = 1e3, 1e18  # of bytes or FLOPs a second; outside it the file is damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,13 +237,14 @@ def cache_file() -> Path:
 
 
 def kept_rates(path: Path | None = None) -> MachineRates | None:
-    """The rates measured last on this machine with as many cores, or None."""
+    """The rates measured last on this machine with as many cores, or None where there are no plausible ones."""
     try:
         rows = loads((path or cache_file()).read_text(encoding="utf-8"))
         found: MachineRates = decode(MachineRates, rows[_key()])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found
+    told = (getattr(found, item.name) for item in fields(found) if item.name.endswith("_per_s"))
+    return found if all(rate is None or _LEAST_RATE <= rate <= _MOST_RATE for rate in told) else None
 
 
 def keep_rates(rates: MachineRates, path: Path | None = None) -> Path | None:
