@@ -10,8 +10,8 @@ from stoker.core.job import RunPins
 from stoker.core.run_config import TierShares
 from stoker.core.schedule import LinkSpeeds, TierSchedule, UnitSpec, pinned_bytes
 from stoker.core.units import GIB
-from stoker.estimators.tiers import TierSeconds, both_ways_s, replay_bytes, replay_seconds
 from stoker.techniques.placement import TIERS
+from stoker.techniques.placement.replay import TierSeconds, both_ways_s, replay_bytes, replay_seconds
 
 # One H200 and its host, as measured for the engine's design: 55.5 GB/s one way, 49 both ways, 122 GB/s of DRAM
 H200 = LinkSpeeds(

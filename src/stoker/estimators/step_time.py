@@ -11,7 +11,8 @@ from stoker.core.run_config import Parallel
 from stoker.estimators.comm import comm_time
 from stoker.estimators.compute import MicroBatchTime, PassTime, micro_batch_time, optimizer_time
 from stoker.estimators.scenario import Scenario, mean_batch
-from stoker.estimators.tiers import assumed_speeds, replay_seconds, schedule_of
+from stoker.estimators.tiers import assumed_speeds, schedule_of
+from stoker.techniques.placement.replay import replay_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

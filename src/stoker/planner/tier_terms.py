@@ -10,8 +10,9 @@ from stoker.core.explanation import ExplainedTerm, Input
 from stoker.core.i18n import _
 from stoker.estimators.scenario import Scenario
 from stoker.estimators.step_time import estimate_step
-from stoker.estimators.tiers import assumed_speeds, replay_bytes, replay_seconds, schedule_of
+from stoker.estimators.tiers import assumed_speeds, schedule_of
 from stoker.planner.terms import constant, given
+from stoker.techniques.placement.replay import replay_bytes, replay_seconds
 
 
 def tier_terms(scenario: Scenario, memory: MemoryEstimate) -> tuple[ExplainedTerm, ...]:
