@@ -109,6 +109,14 @@ def test_a_comma_is_read_as_thousands_or_not_at_all(tmp_path: Path) -> None:
     assert decimal.measurement is None and "no number" in decimal.problem
 
 
+@pytest.mark.parametrize("cell", ["0", "-1", "nan", "inf", "1e400", "1e-300", "1e300", "abc", "0x10"])
+def test_a_value_that_nothing_can_have_keeps_its_row_out(tmp_path: Path, cell: str) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(HEADER + f"x,llama-2-7b,L4,peak_mem_gb,{cell},lora,bf16,1,1,512,GB,measured\n")
+    (row,) = read_table(file)
+    assert row.measurement is None and "column value" in row.problem
+
+
 def test_left_out_predicts_as_if_the_source_were_new(tmp_path: Path) -> None:
     """LitGPT's loss works on 16-bit logits; who does not know that expects the wider one of a usual trainer."""
     file = tmp_path / "rows.csv"
@@ -116,6 +124,17 @@ def test_left_out_predicts_as_if_the_source_were_new(tmp_path: Path) -> None:
     seen, unseen = (json.loads(stoker("--rows", str(file), "--json", *flags).stdout) for flags in ((), ("--left-out",)))
     assert unseen["left_out"] and not seen["left_out"]
     assert unseen["rows"][0]["predicted"] != seen["rows"][0]["predicted"]
+
+
+def test_left_out_with_its_program_known_keeps_the_facts_and_drops_the_factor(tmp_path: Path) -> None:
+    """What LitGPT's code does stays known, so its memory does; the factor that its step times taught goes."""
+    file = tmp_path / "rows.csv"
+    row = "litgpt,llama-2-7b,A100-40GB-SXM,{metric},20,lora,bf16-true,1,1,512,{unit},measured\n"
+    file.write_text(HEADER + row.format(metric="peak_mem_gb", unit="GB") + row.format(metric="step_time_s", unit="s"))
+    seen = json.loads(stoker("--rows", str(file), "--json").stdout)["rows"]
+    known = json.loads(stoker("--rows", str(file), "--json", "--left-out").stdout)["left_out_described"]["rows"]
+    assert known[0]["predicted"] == pytest.approx(seen[0]["predicted"], rel=0.05)
+    assert known[1]["predicted"] != seen[1]["predicted"]
 
 
 def test_own_runs_stand_with_role_and_error() -> None:

@@ -23,21 +23,31 @@ _LIBRARIES = ("peft", "peft-comparison", "timm", "stoker")  # a note that names 
 _BESIDE = re.compile(r"(than|vs\.?|versus|against|compared (with|to)|unlike|faster|beside)\s*$", re.IGNORECASE)
 
 
-def find_stack(measurement: Measurement, *, unseen: Collection[str] = ()) -> Stack:
-    """The stack that a measurement was made with; `unseen`: sources to treat as if nobody had described them."""
+def find_stack(measurement: Measurement, *, unseen: Collection[str] = (), unfitted: Collection[str] = ()) -> Stack:
+    """The stack that a measurement was made with.
+
+    `unseen`: sources to treat as if nobody had described them. `unfitted`: sources whose program is described but
+    taught no factor: theirs is that of the row `*`, fitted without them.
+    """
     told = (measurement.method, measurement.precision, measurement.model, measurement.strategy, measurement.attention)
     text = _plain(" ".join((*told, measurement.note)))
     rows = [(name, stack) for name, words, stack in _rows() if all(word in text for word in words)]
     if measurement.source not in unseen:
         for name, stack in rows:
             if name is not None and _names(name, measurement.source):
-                return stack
+                return _unfitted(stack, measurement.source) if measurement.source in unfitted else stack
         told_of = f"{measurement.table.partition(' ')[0]} ; {measurement.note}"
         for name, stack in rows:
             if name is not None and stack.name not in _LIBRARIES and _names(name, told_of):
                 return replace(stack, is_guess=True)  # which version, and what else was set, nobody says
     anybody = next(stack for name, stack in rows if name is None)
     return stack_without(anybody, measurement.source) if measurement.source in unseen else anybody
+
+
+def _unfitted(stack: Stack, source: str) -> Stack:
+    """`stack` with its facts, and the fitted factor and spread of a program that nobody timed."""
+    usual = stack_without(unknown_stack(), source)
+    return replace(stack, time_factor=usual.time_factor, time_spread_frac=usual.time_spread_frac)
 
 
 def all_stacks() -> tuple[Stack, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stoker.cli.console import notice, print_answer, print_json
+from stoker.cli.console import print_answer, print_json
 from stoker.cli.options import JsonOption, LangOption
 from stoker.core.i18n import _
 
@@ -45,7 +45,10 @@ def validate(
     ] = [],  # noqa: B006 typer copies it
     left_out: Annotated[
         bool,
-        typer.Option("--left-out", help=_("predict each source as if nobody had seen it: its rows taught nothing")),
+        typer.Option(
+            "--left-out",
+            help=_("leave each source out of the fit in turn: first with its program known, then unknown too"),
+        ),
     ] = False,
     show_all: Annotated[
         bool, typer.Option("--all", help=_("every row, and every reason for a row not scored"))
@@ -63,19 +66,23 @@ def validate(
 
     efficiency = replace(load_efficiency(), corrections=())
     table = _table(rows)
-    compared = compare_left_out(table, efficiency) if left_out else compare(table, efficiency)
+    compared = compare_left_out(table, efficiency, described=False) if left_out else compare(table, efficiency)
+    described = compare_left_out(table, efficiency, described=True) if left_out else []
     summary = summarise(compared)
     own = own_rows(_folders(records, default=rows is None))
     changes = trend(summary) if rows is None and not left_out else []
     independent = compare(_independent(), efficiency) if rows is None else []
     if as_json:
-        print_json(_document(compared, summary, own, changes, independent, left_out=left_out))
+        print_json(_document(compared, summary, own, changes, independent, described))
     else:
+        if left_out:
+            title = _("Constants fitted without each source in turn, its program known")
+            print_answer(_apart_text(title, described, show_all=show_all))
+            print_answer("\n" + _("Its program unknown too") + "\n")
         print_answer(_text(compared, summary, own, changes, show_all=show_all))
         if independent:
-            print_answer(_independent_text(independent, show_all=show_all))
-        if left_out:
-            notice(_("each source was predicted with constants that never saw it"))
+            title = _("Sources that nothing was fitted on")
+            print_answer("\n" + _apart_text(title, independent, show_all=show_all))
     if not summary.num_scored and not any(row.error is not None for row in own):
         raise typer.Exit(EXIT_NOTHING_SCORED)
 
@@ -113,21 +120,23 @@ def _document(
     own: "Sequence[OwnRow]",
     changes: "Sequence[Change]",
     independent: "Sequence[Compared]",
-    *,
-    left_out: bool,
+    described: "Sequence[Compared]",
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
     from stoker.validation.summary import rows_json, summarise, summary_json
 
-    apart = {"rows": rows_json(independent), "summary": summary_json(summarise(independent))} if independent else None
+    def apart(rows: "Sequence[Compared]") -> dict[str, Any] | None:
+        return {"rows": rows_json(rows), "summary": summary_json(summarise(rows))} if rows else None
+
     return {
         "rows": rows_json(compared),
         "summary": summary_json(summary),
         "own_runs": [{**asdict(row), "error": row.error} for row in own],
         "trend": [asdict(change) for change in changes],
-        "left_out": left_out,
-        "independent": apart,
+        "left_out": bool(described),
+        "left_out_described": apart(described),
+        "independent": apart(independent),
     }
 
 
@@ -149,17 +158,17 @@ def _text(
     return "\n\n".join(part for part in parts if part)
 
 
-def _independent_text(independent: "Sequence[Compared]", *, show_all: bool) -> str:
-    """Sources that no constant was fitted on, apart from those that some were."""
+def _apart_text(title: str, rows: "Sequence[Compared]", *, show_all: bool) -> str:
+    """Scores that stand apart from those of rows that constants were fitted on."""
     from stoker.validation.summary import summarise
 
-    summary = summarise(independent)
-    head = _("Sources that nothing was fitted on: {scored} of {rows} rows scored").format(
-        scored=summary.num_scored, rows=summary.num_rows
+    summary = summarise(rows)
+    head = _("{title}: {scored} of {rows} rows scored").format(
+        title=title, scored=summary.num_scored, rows=summary.num_rows
     )
     parts = [head, *_quantities_text(summary)]
     parts += [_decisions_text(summary, show_all=show_all), _reasons_text(summary.not_scored, show_all=show_all)]
-    return "\n" + "\n\n".join(part for part in parts if part)
+    return "\n\n".join(part for part in parts if part)
 
 
 def _quantities_text(summary: "Summary") -> list[str]:

@@ -30,7 +30,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = [row for row in read_table(arguments.file) if row.measurement is None or _wanted(arguments, row.measurement)]
     efficiency = replace(load_efficiency(), corrections=())
-    found = compare_left_out(rows, efficiency) if arguments.left_out else compare(rows, efficiency)
+    found = compare_left_out(rows, efficiency, described=False) if arguments.left_out else compare(rows, efficiency)
     _print_groups(found)
     _print_reasons(found)
     scored = [one for one in found if error_of(one) is not None]

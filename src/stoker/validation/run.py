@@ -26,27 +26,34 @@ class Compared:
         return self.row.measurement
 
 
-def compare(rows: Iterable[Row], efficiency: Efficiency, *, unseen: Collection[str] = ()) -> list[Compared]:
-    """Each row with its prediction or the reason why it has none. `unseen`: sources whose stack is not looked up."""
-    return [_compare(row, efficiency, unseen) for row in rows]
+def compare(rows: Iterable[Row], efficiency: Efficiency) -> list[Compared]:
+    """Each row with its prediction or the reason why it has none."""
+    return [_compare(row, efficiency) for row in rows]
 
 
-def compare_left_out(rows: Iterable[Row], efficiency: Efficiency) -> list[Compared]:
-    """As `compare`, each source with its stack unknown and with the constants that were fitted without it."""
+def compare_left_out(rows: Iterable[Row], efficiency: Efficiency, *, described: bool) -> list[Compared]:
+    """As `compare`, each source with the constants that were fitted without it.
+
+    `described`: what its program does is known (which loss, which formats), only its rows taught nothing; else the
+    program is unknown too, as that of a source nobody has read.
+    """
     without: dict[str, Efficiency] = {}
     found = []
     for row in rows:
         source = row.measurement.source if row.measurement else ""
         if source not in without:
             without[source] = efficiency_without(efficiency, source)
-        found.append(_compare(row, without[source], (source,)))
+        left = {"unfitted": (source,)} if described else {"unseen": (source,)}
+        found.append(_compare(row, without[source], **left))
     return found
 
 
-def _compare(row: Row, efficiency: Efficiency, unseen: Collection[str]) -> Compared:
+def _compare(
+    row: Row, efficiency: Efficiency, *, unseen: Collection[str] = (), unfitted: Collection[str] = ()
+) -> Compared:
     if row.measurement is None:
         return Compared(row=row, reason=row.problem)
-    trial = build_trial(row.measurement, efficiency, unseen=unseen)
+    trial = build_trial(row.measurement, efficiency, unseen=unseen, unfitted=unfitted)
     if isinstance(trial, NotScored):
         return Compared(row=row, reason=trial.reason)
     impossibility = impossible(trial)

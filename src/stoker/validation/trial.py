@@ -103,13 +103,21 @@ class Trial:
     widened: tuple[str, ...] = ()
 
 
-def build_trial(measurement: Measurement, efficiency: Efficiency, *, unseen: Collection[str] = ()) -> Trial | NotScored:
-    """The scenario of `measurement`. `unseen`: sources whose stack nobody is to know (left out)."""
+def build_trial(
+    measurement: Measurement,
+    efficiency: Efficiency,
+    *,
+    unseen: Collection[str] = (),
+    unfitted: Collection[str] = (),
+) -> Trial | NotScored:
+    """The scenario of `measurement`. `unseen`, `unfitted`: sources left out, as `catalogue.stacks.find_stack` says."""
     reason = _reason_not_to(measurement)
     if reason:
         return NotScored(measurement=measurement, reason=reason)
     try:
-        return _trial(measurement, efficiency, as_told(find_stack(measurement, unseen=unseen), measurement))
+        return _trial(
+            measurement, efficiency, as_told(find_stack(measurement, unseen=unseen, unfitted=unfitted), measurement)
+        )
     except Gap as gap:
         return NotScored(measurement=measurement, reason=str(gap))
     except StokerError as error:
