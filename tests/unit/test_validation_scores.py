@@ -161,6 +161,8 @@ def test_memory_calibration_moves_what_comes_and_goes_more_than_state() -> None:
         row("a", 18.0, 16.0, metric="peak_mem_gb", unit="GiB allocated", memory=estimate(4.0), seq_len=512),
         row("a", 24.0, 20.0, metric="peak_mem_gb", unit="GiB allocated", memory=estimate(8.0), seq_len=1024),
     ]
+    other = row("a", 9.0, 18.0, metric="peak_mem_gb", unit="GiB allocated", memory=estimate(6.0), recompute="full")
+    rows.append(other)  # another stack: what recomputes says nothing about what keeps
     (after,) = calibrated(count_once(rows), "memory")
     assert after.error < 0.05  # one factor on the total would give 20 x 18 / 16 = 22.5: 6 % off
 

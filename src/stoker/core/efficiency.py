@@ -79,7 +79,8 @@ class Correction:
     """Measured over predicted, from `num_runs` runs of one stack: factors on step time and on memory.
 
     `start_s`: measured seconds from the command to the first step, None where no run told. `memory_parts`:
-    factors on the parts of a memory estimate (estimators.residual), which other models of the stack take.
+    factors on the parts of a memory estimate (estimators.residual), which other models of the stack take, with
+    `memory_fixed_bytes` beside them; `memory_variant`: of the run that told them (`RunConfig.variant`).
     """
 
     key: CorrectionKey
@@ -89,6 +90,8 @@ class Correction:
     date: str
     start_s: float | None = None
     memory_parts: Mapping[str, float] = field(default_factory=dict)
+    memory_fixed_bytes: float = 0.0
+    memory_variant: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +134,8 @@ class Efficiency:
         exact = [c for c in same if key.stack and c.key.stack == key.stack]
         return max(exact or same, key=lambda c: c.date, default=None)
 
-    def memory_parts(self, key: CorrectionKey) -> Mapping[str, float]:
-        """Factors on the parts of a memory estimate, from the newest run of another model of this stack and family.
+    def memory_correction(self, key: CorrectionKey, variant: str) -> Correction | None:
+        """The newest run of another model of this stack and family that tells memory's parts; `variant`'s own first.
 
         Time does not carry over: of published stacks a factor learnt on one model made others worse as often as better.
         """
@@ -143,8 +146,8 @@ class Efficiency:
             if c.memory_parts
             and replace(_without_stack(_with_kernels(c.key, key)), num_params=0, num_trainable=0) == other
         ]
-        newest = max(related, key=lambda c: c.date, default=None)
-        return newest.memory_parts if newest is not None else {}
+        same = [c for c in related if c.memory_variant in ("", variant)]
+        return max(same or related, key=lambda c: c.date, default=None)
 
 
 def _with_kernels(known: CorrectionKey, wanted: CorrectionKey) -> CorrectionKey:

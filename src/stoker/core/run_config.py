@@ -1,5 +1,6 @@
 """How a job is run: parallel degrees, batch, precision, techniques, placement. Never what it learns."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -74,6 +75,11 @@ class Parallel:
         parts = [name, *(f"{axis}{degree}" for axis, degree in axes if degree > 1)]
         return "+".join(part for part in parts if part) or "single"
 
+    @property
+    def form(self) -> str:
+        """`label` without its degrees: which code shards, not over how many GPUs."""
+        return re.sub(r"(cp|ulysses|tp|pp|vp|ep)\d+", r"\1", self.label)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierShares:
@@ -137,3 +143,9 @@ class RunConfig:
         if self.placement != "hbm":
             parts.append(self.placement)
         return " ".join(parts)
+
+    @property
+    def variant(self) -> str:
+        """The variant of a program that decides which bytes lie where: sharding, recomputation, kernels, placement."""
+        kernels = (self.loss, self.attention, self.capture, self.placement)
+        return " ".join((self.parallel.form, self.precision, self.recompute, *kernels))

@@ -16,7 +16,7 @@ from stoker.core.efficiency import Correction, CorrectionKey, Efficiency
 from stoker.core.plan import Candidate, Plan
 from stoker.core.plan_io import plan_from_json
 from stoker.core.record import RunRecord, StepLine
-from stoker.estimators.residual import Reading, correct, uncorrected
+from stoker.estimators.residual import FIXED, Reading, correct, uncorrected
 
 _FEWEST_STEPS = 3  # two are warm-up: kernels are chosen in the first, optimizer state appears after it (case 4)
 _LARGEST_FACTOR = 20.0  # beyond, the run measured something else (a debugger, another job on the device)
@@ -32,6 +32,7 @@ class Measured:
     start_s: float | None
     date: str
     memory_parts: Mapping[str, float] = field(default_factory=dict)
+    memory_variant: str = ""
 
 
 def calibrate(records: Sequence[RunRecord], efficiency: Efficiency, *, date: str = "") -> Efficiency:
@@ -87,6 +88,7 @@ def read_run(record: RunRecord, *, date: str = "") -> Measured | None:
         start_s=_start_s(record.steps),
         date=str(record.header.get("date") or record.header.get("started_at") or date)[:19],
         memory_parts=_memory_parts(record, candidate),
+        memory_variant=candidate.run_config.variant,
     )
 
 
@@ -181,14 +183,17 @@ def _bounded(factor: float) -> float | None:
 
 def _joined(key: CorrectionKey, runs: Sequence[Measured]) -> Correction:
     starts = [run.start_s for run in runs if run.start_s is not None]
+    newest = max(runs, key=lambda run: run.date)
     return Correction(
         key=key,
         time_factor=_middle([run.time_factor for run in runs]),
         memory_factor=_middle([run.memory_factor for run in runs]),
         start_s=median(starts) if starts else None,
         num_runs=len(runs),
-        date=max(run.date for run in runs),
-        memory_parts=max(runs, key=lambda run: run.date).memory_parts,
+        date=newest.date,
+        memory_parts={part: factor for part, factor in newest.memory_parts.items() if part != FIXED},
+        memory_fixed_bytes=newest.memory_parts.get(FIXED, 0.0),
+        memory_variant=newest.memory_variant,
     )
 
 

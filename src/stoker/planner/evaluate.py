@@ -71,12 +71,14 @@ class Evaluator:
         memory = estimate_memory(scenario)
         if scenario.correction is not None or not self.efficiency.corrections or cluster.device.kind == "cpu":
             return memory
-        factors = self.efficiency.memory_parts(self._key(cluster, config))
-        if not factors:
+        told = self.efficiency.memory_correction(self._key(cluster, config), config.variant)
+        if told is None:
             return memory
-        from stoker.estimators.residual import corrected  # only where own runs taught something
+        from stoker.estimators.residual import FIXED, corrected, transferred  # only where own runs taught something
 
-        return corrected(memory, factors)
+        same_variant = told.memory_variant in ("", config.variant)
+        factors = {**told.memory_parts, FIXED: told.memory_fixed_bytes}
+        return corrected(memory, transferred(factors, same_model=False, same_variant=same_variant))
 
     def time(self, cluster: Cluster, config: RunConfig) -> TimeEstimate:
         """Step and run time."""

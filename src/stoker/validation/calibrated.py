@@ -1,22 +1,26 @@
 """After one calibration run: the smallest run of a stack corrects the others of that stack, which are then scored.
 
 A stack is source, method, precision, GPU and library version; of a source with several programs (TensorFlow and
-PyTorch, an image and a text example) also the program, and its documented variants: attention kernel, compilation.
-Memory: all readings of the calibration run move the parts of the estimate (`estimators.residual`); time: its ratio
-moves the classes of work that both runs have (`estimators.residual_time`).
+PyTorch, an image and a text example) also the program, and its documented variants: attention kernel, compilation; for
+memory also what decides which bytes lie where (sharding, recomputation, loss kernel). Memory: all readings of the
+calibration run move the parts of the estimate (`estimators.residual`); time: its ratio moves the classes of work that
+both runs have (`estimators.residual_time`).
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
 from stoker.core.stack import Reading as ReadingName
-from stoker.estimators.residual import MemoryCorrection, Reading, correct, corrected
+from stoker.estimators.residual import MemoryCorrection, Reading, correct, corrected, transferred
 from stoker.estimators.residual_time import shared_factor, time_shares
 from stoker.estimators.scenario import Scenario, mean_batch
 from stoker.validation.predict import bytes_of_unit, memory_in
 from stoker.validation.score import Counted, Quantity, library_version, run_key
+
+_DEEPSPEED = re.compile(r"deepspeed|\bzero", re.IGNORECASE)
 
 
 def calibrated(counted: Iterable[Counted], quantity: Quantity) -> list[Counted]:
@@ -33,11 +37,25 @@ def stack_key(one: Counted) -> tuple[object, ...]:
     measurement = one.compared.measurement
     assert measurement is not None
     named = (one.source, measurement.method, measurement.precision, one.gpu, library_version(measurement))
-    if one.quantity == "memory":
-        return named
     scenario = _scenario(one)
-    variant = (scenario.config.attention, scenario.native_attention, scenario.config.capture)
-    return (*named, scenario.stack.name, *variant)
+    kernels = (scenario.config.attention, scenario.native_attention, scenario.config.capture)
+    program = (*named, scenario.stack.name, *kernels)
+    return (*program, *_layout(one)) if one.quantity == "memory" else program
+
+
+def _layout(one: Counted) -> tuple[object, ...]:
+    """Which bytes lie where, as documented: a choice that was only made so that the run fits is no variant."""
+    trial = one.compared.trial
+    assert trial is not None
+    config, assumed = trial.scenario.config, trial.widened
+    return (
+        "deepspeed" if _DEEPSPEED.search(trial.measurement.strategy) else "",
+        config.parallel.form,
+        config.placement,
+        config.precision,
+        trial.scenario.stack.recompute if "recompute" in assumed else config.recompute,
+        trial.scenario.stack.loss if "loss" in assumed else config.loss,
+    )
 
 
 def _calibrate(members: Sequence[Counted], quantity: Quantity) -> list[Counted]:
@@ -49,8 +67,11 @@ def _calibrate(members: Sequence[Counted], quantity: Quantity) -> list[Counted]:
     smallest = min(runs.values(), key=lambda readings: _size(readings[0]))
     rest = [one for readings in runs.values() if readings is not smallest for one in readings]
     if quantity == "memory":
-        correction = _memory_correction(smallest)
-        return [_corrected(one, correction) for one in rest]
+        factors = _memory_correction(smallest).factors
+        model = _model(smallest[0])
+        return [
+            _corrected(one, transferred(factors, same_model=_model(one) == model, same_variant=True)) for one in rest
+        ]
     shares = time_shares(_scenario(smallest[0]))
     return [
         _rescaled(one, one.ratio * shared_factor(1.0 / smallest[0].ratio, shares, time_shares(_scenario(one))))
@@ -61,6 +82,11 @@ def _calibrate(members: Sequence[Counted], quantity: Quantity) -> list[Counted]:
 def _scenario(one: Counted) -> Scenario:
     assert one.compared.trial is not None
     return one.compared.trial.scenario
+
+
+def _model(one: Counted) -> str:
+    assert one.compared.trial is not None
+    return one.compared.trial.model
 
 
 def _run(one: Counted) -> tuple[object, ...]:
@@ -99,13 +125,13 @@ def _memory_correction(readings: Sequence[Counted]) -> MemoryCorrection:
     )
 
 
-def _corrected(one: Counted, correction: MemoryCorrection) -> Counted:
+def _corrected(one: Counted, factors: Mapping[str, float]) -> Counted:
     """`one` with the parts of its estimate corrected, in the quantity that was read."""
     prediction = one.compared.prediction
     assert prediction is not None and prediction.memory is not None
     reading = cast(ReadingName, one.reading)
     before = memory_in(prediction.memory, reading)
-    after = memory_in(corrected(prediction.memory, correction.factors), reading)
+    after = memory_in(corrected(prediction.memory, factors), reading)
     return _rescaled(one, one.ratio * after / before if before else one.ratio)
 
 
