@@ -170,5 +170,5 @@ def _evaluation_bytes(scenario: Scenario, dynamic: Dynamic) -> float:
     batch = fullest_batch(scenario)
     rows = batch.tokens if scenario.task == "causal_lm" else batch.samples
     logits = rows * scenario.ledger.num_outputs * (scenario.ledger.compute_bytes + 4.0)
-    unit = max(forward_bytes(unit, batch, keeps=False) for unit in scenario.sums.units)
+    unit = max((forward_bytes(unit, batch, keeps=False) for unit in scenario.sums.units), default=0.0)
     return max(unit, min(logits, dynamic.loss.peak))

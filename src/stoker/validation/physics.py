@@ -1,4 +1,5 @@
-"""Rows that no hardware can have run: model FLOPs of the stated batch in the measured time beyond the dense peak.
+"""Rows that no hardware can have run: a model cut into more parts than it has, or model FLOPs of the stated batch in
+the measured time beyond the dense peak.
 
 The tables' own authors mark such rows suspect; a row of a table that nobody checked gets the same test here. Counted
 are the FLOPs that the model needs (no recomputation unless the table states it) against the highest peak of a format
@@ -9,6 +10,7 @@ from typing import Final
 
 from stoker.estimators.scenario import Scenario
 from stoker.estimators.utilisation import model_flops_per_step
+from stoker.techniques.parallel import parallel
 from stoker.validation.predict import units_per_rate, units_per_second, work_per_gpu
 from stoker.validation.trial import Trial
 
@@ -18,7 +20,11 @@ _MARGIN: Final = 1.05  # of the peak: boards boost, and the last tokens of a bat
 
 
 def impossible(trial: Trial) -> str:
-    """Why the measured time cannot be, or ""."""
+    """Why the stated cut or the measured time cannot be, or ""."""
+    degrees = trial.scenario.config.parallel
+    uncut = parallel(degrees).problem(trial.scenario.ledger.arch, degrees)
+    if uncut:
+        return f"suspect: {uncut}"
     seconds = _measured_step_s(trial)
     if seconds is None:
         return ""
@@ -28,7 +34,7 @@ def impossible(trial: Trial) -> str:
     share = _flops(trial.scenario) / seconds / peak / _saved_by_winograd(trial.scenario)
     if share <= _MARGIN:
         return ""
-    return f"suspect: the stated work in the measured time takes {share:.2f} of the dense peak"
+    return f"suspect: the stated work in the measured time takes {share:.3g} of the dense peak"
 
 
 def _measured_step_s(trial: Trial) -> float | None:

@@ -27,7 +27,8 @@ _WHOLE: Final = {
     "global_batch": "global_batch_size",
     "seq_len": "seq_len",
 }
-_MOST: Final = 10**16
+_LEAST: Final = 1e-9  # a nanosecond, a byte in GB: below it nothing was measured
+_MOST: Final = 1e16
 _LONGEST_CELL: Final = 100_000
 _THOUSANDS: Final = re.compile(r"[-+]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?")
 _OTHER_DELIMITERS: Final = {";": ";", "\t": "TAB", "|": "|"}
@@ -162,8 +163,10 @@ def _number(cell: str, line: int, column: str) -> float:
         value = float(cell.replace(",", "") if _THOUSANDS.fullmatch(cell) else cell)
     except ValueError:
         raise ValueError(f"line {line}, column {column}: {cell[:60]!r} is no number") from None
-    if not math.isfinite(value) or not 0.0 < value < _MOST:
+    if not math.isfinite(value) or value <= 0.0:
         raise ValueError(f"line {line}, column {column}: {cell[:60]!r} is not a positive number")
+    if not _LEAST <= value < _MOST:
+        raise ValueError(f"line {line}, column {column}: {cell[:60]!r} is no size, time or rate of anything")
     return value
 
 
