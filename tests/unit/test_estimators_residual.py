@@ -95,14 +95,23 @@ def test_a_correction_can_be_taken_back() -> None:
 
 
 def test_a_steps_residual_moves_the_work_that_both_runs_have() -> None:
-    """A run of bytes alone, 1.5 times its prediction, says 0.16 / 0.17 of that of another such run."""
+    """A run of bytes alone, 1.5 times its prediction. Variances: 0.36 of the bytes, 0.01 each of the step as a whole,
+    of the model and of single runs; a program with a factor of its own has 0.09 of the first two."""
     nothing = dict.fromkeys(("products", "attention", "bytes", "launches", "rest"), 0.0)
     moves, multiplies = {**nothing, "bytes": 1.0}, {**nothing, "products": 1.0}
-    assert shared_factor(1.5, moves, moves) == pytest.approx(1.5 ** (0.16 / 0.17))
-    assert shared_factor(1.5, moves, multiplies) == 1.0
-    assert shared_factor(1.0, moves, moves) == 1.0
     mostly = {**nothing, "bytes": 0.2, "products": 0.8}
-    assert shared_factor(1.5, moves, mostly) == pytest.approx(1.5 ** (0.2 * 0.16 / 0.17))
+
+    def told(
+        other: Mapping[str, float], *, same_model: bool = False, fitted: bool = False, ratio: float = 1.5
+    ) -> float:
+        return shared_factor(ratio, moves, other, same_model=same_model, fitted=fitted)
+
+    assert told(moves) == pytest.approx(1.5 ** (0.37 / 0.39))
+    assert told(moves, same_model=True) == pytest.approx(1.5 ** (0.38 / 0.39))
+    assert told(multiplies) == pytest.approx(1.5 ** (0.01 / 0.39))
+    assert told(mostly) == pytest.approx(1.5 ** ((0.01 + 0.2 * 0.36) / 0.39))
+    assert told(moves, fitted=True) == pytest.approx(1.5 ** (0.37 * 0.09 / (0.37 * 0.09 + 0.02)))
+    assert told(moves, ratio=1.0) == 1.0
 
 
 def scenario_of(config: Mapping[str, Any]) -> Scenario:

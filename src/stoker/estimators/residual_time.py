@@ -2,8 +2,9 @@
 
 A step's time is made of classes of work (large products, attention, element-wise bytes, launches, the rest), and runs
 of one stack differ in how much of each they have: a small model moves bytes, a large one multiplies. Each class has a
-log factor with a prior spread, and what one run's ratio says about another run is the posterior mean of a linear
-model: their shared classes, weighed by how uncertain each is (docs/math.md, section 5).
+log factor with a prior spread, so has the whole step, and so has each model; what one run's ratio says about another
+run is the posterior mean of a linear model: what both share, weighed by how uncertain it is. A program whose factor
+was fitted to its own runs is off by less, so one of them says less (docs/math.md, section 5).
 """
 
 from collections.abc import Callable, Mapping
@@ -15,8 +16,11 @@ from stoker.estimators.scenario import Scenario
 from stoker.estimators.step_time import estimate_step
 
 # How far a stack's time in a class is off from what is expected of it, one sigma of the logarithm: how products run
-# is known best; element-wise kernels, launches and exchanges are a program's own
-_PRIORS = {"products": 0.10, "attention": 0.10, "bytes": 0.40, "launches": 0.40, "rest": 0.40}
+# and launches are known best; element-wise kernels and exchanges are a program's own
+_PRIORS = {"products": 0.20, "attention": 0.10, "bytes": 0.60, "launches": 0.20, "rest": 0.60}
+_WHOLE = 0.10  # and in the step as a whole: clocks, what nobody counts
+_FITTED_FRAC = 0.30  # of both, where the program's own factor was fitted
+_MODEL = 0.10  # how far one model is off in all runs of a stack
 _RUN_FRAC = 0.10  # what single runs scatter by around their stack: shapes, lengths, clocks
 _SLOWER = 1.05  # of one class, to see how much of the step it is
 
@@ -43,12 +47,25 @@ def time_shares(scenario: Scenario) -> dict[str, float]:
 
 
 def shared_factor(
-    measured_over_predicted: float, run_shares: Mapping[str, float], other_shares: Mapping[str, float]
+    measured_over_predicted: float,
+    run_shares: Mapping[str, float],
+    other_shares: Mapping[str, float],
+    *,
+    same_model: bool,
+    fitted: bool,
 ) -> float:
-    """Factor on another run's time: the posterior mean, given one run's ratio and both runs' shares."""
-    common = sum(_PRIORS[name] ** 2 * run_shares[name] * other_shares[name] for name in _PRIORS)
-    own = sum((_PRIORS[name] * run_shares[name]) ** 2 for name in _PRIORS)
-    return exp(log(measured_over_predicted) * common / (own + _RUN_FRAC**2))
+    """Factor on another run's time: the posterior mean, given one run's ratio and both runs' shares.
+
+    `fitted`: the program's `time_factor` comes from runs of its own.
+    """
+    share = _FITTED_FRAC**2 if fitted else 1.0
+
+    def covariance(one: Mapping[str, float], other: Mapping[str, float]) -> float:
+        return share * (_WHOLE**2 + sum(spread**2 * one[name] * other[name] for name, spread in _PRIORS.items()))
+
+    common = covariance(run_shares, other_shares) + (_MODEL**2 if same_model else 0.0)
+    own = covariance(run_shares, run_shares) + _MODEL**2 + _RUN_FRAC**2
+    return exp(log(measured_over_predicted) * common / own)
 
 
 def _with_speeds(efficiency: Efficiency, change: Callable[[SpeedShares], SpeedShares]) -> Efficiency:

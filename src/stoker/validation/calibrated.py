@@ -66,17 +66,25 @@ def _calibrate(members: Sequence[Counted], quantity: Quantity) -> list[Counted]:
         return []
     smallest = min(runs.values(), key=lambda readings: _size(readings[0]))
     rest = [one for readings in runs.values() if readings is not smallest for one in readings]
+    model = _model(smallest[0])
     if quantity == "memory":
         factors = _memory_correction(smallest).factors
-        model = _model(smallest[0])
         return [
             _corrected(one, transferred(factors, same_model=_model(one) == model, same_variant=True)) for one in rest
         ]
-    shares = time_shares(_scenario(smallest[0]))
-    return [
-        _rescaled(one, one.ratio * shared_factor(1.0 / smallest[0].ratio, shares, time_shares(_scenario(one))))
-        for one in rest
-    ]
+    scenario = _scenario(smallest[0])
+    shares = time_shares(scenario)
+
+    def factor(one: Counted) -> float:
+        return shared_factor(
+            1.0 / smallest[0].ratio,
+            shares,
+            time_shares(_scenario(one)),
+            same_model=_model(one) == model,
+            fitted=not scenario.stack.is_guess,
+        )
+
+    return [_rescaled(one, one.ratio * factor(one)) for one in rest]
 
 
 def _scenario(one: Counted) -> Scenario:
