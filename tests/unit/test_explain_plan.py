@@ -7,9 +7,11 @@ levers with plans that were made with the change in the job.
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from planning import KCELECTRA, LLAMA_8B, arch_of, comments_job, lm_job, plan_of
 from stoker.catalogue.efficiency import load_efficiency
@@ -17,6 +19,7 @@ from stoker.catalogue.gpus import all_devices, find_device
 from stoker.cli.main import main
 from stoker.core.efficiency import Efficiency
 from stoker.core.explanation import ExplainedTerm, Explanation, Input
+from stoker.core.io import read_job
 from stoker.core.job import Job, ParallelSpec, RunPins
 from stoker.core.plan import Plan
 from stoker.core.plan_io import plan_from_json, plan_to_json
@@ -24,6 +27,7 @@ from stoker.core.units import GIB
 from stoker.core.utilisation import share_of_peak
 from stoker.estimators.utilisation import name_peak
 from stoker.planner.breakdown import explain_plan
+from stoker.planner.gather import plan_job
 from stoker.report.explain_text import explanation_text
 from stoker.report.plan_text import plan_text
 
@@ -143,6 +147,37 @@ def test_a_lever_is_what_a_plan_with_that_change_says(name: str) -> None:
     assert lever.step_s == pytest.approx(after.time.step_s)
     assert lever.slower_frac == pytest.approx(after.time.step_s / before.time.step_s - 1.0)
     assert lever.changes_learning is (name not in ("loss", "recompute"))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("pins", [{}, {"micro_batch_size": 4}, {"placement": "tiers"}])
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_every_lever_can_be_written_into_the_job_and_planned(
+    tmp_path: Path, optimizer: str, pins: dict[str, Any], method: str
+) -> None:
+    """Among them: Muon has no sharded lever (ST332), more GPUs than max_gpus say so, a frozen part goes with LoRA."""
+    from stoker.planner.breakdown import evaluator_of
+    from stoker.planner.levers import find_levers
+
+    document: dict[str, Any] = {
+        "model": "llama-3.1-8b",
+        "task": "causal_lm",
+        "data": {"num_samples": 1000, "tokens_mean": 300, "tokens_p99": 1500, "tokens_max": 2000},
+        "tune": {"method": method, "freeze": ["embed_tokens"] if method == "full" else []},
+        "train": {"global_batch_size": 4, "seq_len": 2048, "optimizer": optimizer},
+        "hardware": {"gpus": ["A100-SXM4-80GB"], "num_gpus": 1, "max_gpus": 1},
+        "run": pins,
+    }
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    plan = plan_job(read_job(file), efficiency=clean())
+    levers = find_levers(evaluator_of(plan, clean()), plan.candidates[0], shown=20)
+    names = {lever.name for lever in levers}
+    assert len(levers) >= 3 and ("shards" in names) == (optimizer != "muon")
+    for lever in levers:
+        changed = plan_job(read_job(file, [f"{key}={text}" for key, text in lever.change.items()]), efficiency=clean())
+        assert len(changed.candidates) == 1, (lever.change, changed.rejected)
+        assert changed.candidates[0].fits or not lever.fits, lever.change
 
 
 def test_recompute_has_a_price_and_keeps_the_learning_curve() -> None:

@@ -74,3 +74,23 @@ def test_state_alone_rejects_only_what_no_size_would_fit() -> None:
         if evaluator._state_is_too_large(cluster, family[0])
     }
     assert skipped == {(1, 1), (2, 1), (2, 2), (4, 1)}  # three GPUs do not divide a batch of 64
+
+
+@pytest.mark.parametrize(("config", "method", "batch", "lengths"), CASES)
+def test_the_choice_is_as_fast_as_trying_every_size_that_fits(
+    config: Mapping[str, Any], method: str, batch: int, lengths: LengthDistribution
+) -> None:
+    """Not only the largest sizes: a large micro-batch pads to its longest sample, so a small one may win.
+
+    Within 4 %: ties within 2 % go to the plainer one, and recompute is not tried where all fits at once without it.
+    """
+    job = job_of(config, method, batch)
+    evaluator = evaluator_of(job, config, lengths)
+    for cluster in clusters(job, None)[:8]:
+        families = run_configs(job, cluster, evaluator.arch)
+        fitting = [one for family in families for one in family if fits(evaluator, cluster, one)]
+        chosen = evaluator.candidate(cluster)
+        if not fitting or chosen is None:
+            continue
+        fastest = min(evaluator.time(cluster, one).step_s for one in fitting)
+        assert chosen.time.step_s <= fastest * 1.04, f"{cluster.label} {chosen.run_config.label}"

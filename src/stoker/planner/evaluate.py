@@ -26,7 +26,7 @@ from stoker.techniques.passes import one_rank, whole_model
 from stoker.techniques.runnable import planned_only
 
 FIT_PROBABILITY = 0.9  # what a pick must reach; below it a candidate is shown but not recommended
-_SIZES_TIMED = 3  # micro-batch sizes of one family that are timed: the largest that fits and the next two
+_SIZES_TIMED = 3  # micro-batch sizes of one family that are always timed: the largest that fits and the next two
 _WORTH_FRAC = 0.02  # a simpler configuration within this share of the fastest is preferred
 
 
@@ -91,9 +91,9 @@ class Evaluator:
         for family in run_configs(self.job, cluster, self.arch):
             if any(_makes_pointless(config, family[0]) for config, _memory, _time in fitting):
                 continue
-            sized = self._fitting_sizes(cluster, family)
-            smallest += [] if sized else [family[-1]]
-            fitting += [(config, memory, self.time(cluster, config)) for config, memory in sized]
+            timed = self._timed(cluster, family)
+            smallest += [] if timed else [family[-1]]
+            fitting += timed
         if fitting:
             config, memory, time = _fastest(fitting)
         elif smallest:
@@ -111,6 +111,24 @@ class Evaluator:
             schedule=schedule_of(self.scenario(cluster, config)) if config.placement == "tiers" else None,
             planned_only=planned_only(config),
         )
+
+    def _timed(
+        self, cluster: Cluster, family: Sequence[RunConfig]
+    ) -> list[tuple[RunConfig, MemoryEstimate, TimeEstimate]]:
+        """The largest sizes of `family` that fit, with their times; smaller ones for as long as each is faster.
+
+        A larger micro-batch fills the GPU better and pads further: where lengths differ much, a small one wins.
+        """
+        timed = [
+            (config, memory, self.time(cluster, config)) for config, memory in self._fitting_sizes(cluster, family)
+        ]
+        if len(timed) < 2:
+            return timed
+        for config in family[family.index(timed[-1][0]) + 1 :]:
+            if timed[-1][2].step_s >= timed[-2][2].step_s:
+                break
+            timed.append((config, self.memory(cluster, config), self.time(cluster, config)))
+        return timed
 
     def variant(self, name: str, job: Job) -> "Evaluator":
         """The evaluator of `job`, another form of this one's, kept under `name` so that its ledgers are built once."""

@@ -12,7 +12,7 @@ from stoker.core.errors import StokerError
 from stoker.core.explanation import Lever
 from stoker.core.hardware import Cluster
 from stoker.core.i18n import _
-from stoker.core.job import Job
+from stoker.core.job import Job, ParallelSpec
 from stoker.core.plan import Candidate
 from stoker.core.run_config import Parallel, RunConfig
 from stoker.core.units import GB
@@ -235,7 +235,7 @@ def _method(evaluator: Evaluator, candidate: Candidate) -> Iterator[_Changed]:
             candidate,
             name=method,
             text=_("{method} instead of {now}").format(method=method, now=evaluator.job.tune.method),
-            change={"tune.method": method},
+            change={"tune.method": method, **({"tune.freeze": "[]"} if evaluator.job.tune.freeze else {})},
             job=replace(evaluator.job, tune=tune),
             changes_learning=True,
         )
@@ -284,13 +284,19 @@ def _shards(evaluator: Evaluator, candidate: Candidate) -> Iterator[_Changed]:
         micro = min(config.micro_batch_size, batch // count)
         while (batch // count) % micro:
             micro -= 1
+        change = {"run.parallel": f"{{dp_shard: {count}}}", "hardware.num_gpus": str(count)}
+        if evaluator.job.hardware.max_gpus < count:
+            change["hardware.max_gpus"] = str(count)
+        if evaluator.job.run.micro_batch_size not in ("auto", micro):
+            change["run.micro_batch_size"] = str(micro)
+        run = replace(evaluator.job.run, parallel=ParallelSpec(dp_shard=count), micro_batch_size="auto")
         yield _same(
             evaluator,
             candidate,
             name="shards",
             text=_("sharded over {count} GPUs").format(count=count),
-            change={"run.parallel": f"{{dp_shard: {count}}}", "hardware.num_gpus": str(count)},
-            job=replace(evaluator.job, run=replace(evaluator.job.run, parallel="auto", micro_batch_size="auto")),
+            change=change,
+            job=replace(evaluator.job, run=run),
             config=replace(
                 config,
                 parallel=Parallel(dp_shard=count),
