@@ -162,3 +162,24 @@ def test_a_calibrated_t4_stack_of_published_runs_is_within_the_bar() -> None:
     assert len(errors) > 100
     assert median(errors) <= 0.03
     assert quantile(errors, 0.9) <= 0.08
+
+
+@pytest.mark.skipif(not MEASURED.is_file(), reason="../shared is not here")
+def test_calibrated_memory_is_no_worse_than_before_when_sources_are_averaged() -> None:
+    """The same runs of every published source without and with what the smallest run of their stack said."""
+    from stoker.validation.calibrated import calibrated
+    from stoker.validation.run import compare
+    from stoker.validation.score import EXCLUDED, count_once, score_of_sources
+    from stoker.validation.table import read_table
+
+    rows = [row for row in read_table(MEASURED) if row.columns["metric"] == "peak_mem_gb"]
+    counted = [one for one in count_once(compare(rows, load_efficiency())) if one.role != EXCLUDED]
+    after = calibrated(counted, "memory")
+    scored = {(id(one.compared.row), one.reading) for one in after}
+    plain = score_of_sources([one for one in counted if (id(one.compared.row), one.reading) in scored])
+    told = score_of_sources(after)
+    assert plain is not None
+    assert told is not None
+    assert told.n == plain.n > 200
+    assert told.median < plain.median
+    assert told.p90 < plain.p90
