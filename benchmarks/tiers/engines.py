@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from rows import Row
 
+from stoker.core.run_config import TierShares
 from stoker.core.schedule import TierBudgets
 from stoker.engine.tiers import TieredTrainer
 from stoker.engine.tiers.losses import causal_lm_loss
-from stoker.engine.tiers.placing import TYPICAL
+from stoker.engine.tiers.placing import ENGINE_SHARES, TYPICAL, schedule_for
 from stoker.engine.tiers.session import schedule_of
 from stoker.techniques.optimizer.adamw import AdamW
 from stoker.techniques.precision.masters import MasterWeightOptimizer
@@ -80,16 +81,22 @@ def in_memory(row: Row, device: torch.device, options: dict[str, Any]) -> Step:
 
 
 def stoker_tiers(row: Row, device: torch.device, options: dict[str, Any]) -> Step:
-    """Ours. Options: clip, and any field of TierShares or TierSchedule (state, weights, update, ring_pieces, ...)."""
-    shares = replace(row.shares, **{k: v for k, v in options.items() if k in type(row.shares).__dataclass_fields__})
+    """Ours. Options: clip; any field of TierShares (state, weights, update, ...), which then says what leaves; of
+    TierSchedule piece_bytes, ring_pieces, staging_pieces; cpu_units: how many of the last blocks DRAM updates."""
+    named = {k: v for k, v in options.items() if k in TierShares.__dataclass_fields__}
+    shares = replace(row.shares or ENGINE_SHARES, **named) if row.shares or named else None
     boundary = row.micro_sequences * row.seq_len * row.shape["hidden_size"] * 2
 
     def schedule(specs: Any) -> Any:
-        made = schedule_of(specs, shares, row.micro_batches, TYPICAL)
+        if shares is None:
+            made = schedule_for(specs, budgets, micro_batches=row.micro_batches)
+        else:
+            made = schedule_of(specs, shares, row.micro_batches, TYPICAL)
         extra = {k: v for k, v in options.items() if k in ("piece_bytes", "ring_pieces", "staging_pieces")}
-        return replace(made, **extra)
+        return _on_cpu(replace(made, **extra), int(options.get("cpu_units", 0)))
 
     dram = None if row.dram_gb is None else round(row.dram_gb * 1e9)
+    budgets = TierBudgets(hbm_bytes=round(row.hbm_gb * 1e9), dram_bytes=dram)
     trainer = TieredTrainer(
         build_model(row, device),
         lr=LR,
@@ -97,7 +104,7 @@ def stoker_tiers(row: Row, device: torch.device, options: dict[str, Any]) -> Ste
         max_grad_norm=float(options.get("clip", CLIP)),
         device=device,
         schedule=schedule,
-        budgets=TierBudgets(hbm_bytes=round(row.hbm_gb * 1e9), dram_bytes=dram),
+        budgets=budgets,
         micro_batches=row.micro_batches,
         boundary_bytes=boundary,
         nvme_dir=options.get("nvme_dir") or tempfile.gettempdir(),
@@ -111,6 +118,15 @@ def stoker_tiers(row: Row, device: torch.device, options: dict[str, Any]) -> Ste
 
     step.trainer = trainer  # type: ignore[attr-defined]
     return step
+
+
+def _on_cpu(schedule: Any, count: int) -> Any:
+    """`schedule` with the last `count` blocks that are off the device updated in DRAM, beside those that stream."""
+    places = list(schedule.placements)
+    away = [i for i in range(1, len(places) - 1) if places[i].state == "dram"]
+    for index in away[len(away) - count :] if count else []:
+        places[index] = replace(places[index], update="cpu")
+    return replace(schedule, placements=tuple(places))
 
 
 def deepspeed_offload(row: Row, device: torch.device, options: dict[str, Any]) -> Step:

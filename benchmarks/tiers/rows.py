@@ -1,4 +1,4 @@
-"""The rows of the tier engine's table (issue 4): shape, tokens, caps, and the shares that leave the GPU by default."""
+"""The rows of the tier engine's table (issue 4): shape, tokens, caps, and what leaves the GPU, where no rule says."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +18,10 @@ _OURS = TierShares(layer_major=True, exact_pinned=True, lossless_state=True, pre
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """`micro_sequences` x `seq_len` tokens a micro-batch. `dram_gb`: budget for state and kept inputs."""
+    """`micro_sequences` x `seq_len` tokens a micro-batch. `dram_gb`: budget for state and kept inputs.
+
+    `shares`: what leaves the GPU; None: the engine's own rule fills the GPU (engine/tiers/placing.py).
+    """
 
     name: str
     shape: dict[str, Any] = field(default_factory=dict)
@@ -27,7 +30,7 @@ class Row:
     micro_sequences: int = 8
     hbm_gb: float = 24.0
     dram_gb: float | None = None
-    shares: TierShares = _OURS
+    shares: TierShares | None = None
 
     @property
     def micro_batches(self) -> int:
@@ -41,10 +44,10 @@ class Row:
 
 
 ROWS = (
-    # 16k tokens in one micro-batch: 6.4 GB weights + 6.4 gradients + 2.8 inputs + 4 of work leave 3 for state
-    Row(name="W1", shape=_LLAMA_3B, tokens_per_step=16384, shares=replace(_OURS, state=0.9)),
+    # 16k tokens in one micro-batch: 6.4 GB weights + 6.4 gradients (inputs in them) + 3 of work leave 7 for state
+    Row(name="W1", shape=_LLAMA_3B, tokens_per_step=16384),
     Row(name="W2", shape=_LLAMA_3B, tokens_per_step=65536, shares=replace(_OURS, activations=1.0)),
-    Row(name="W3", shape=_LLAMA_3B, tokens_per_step=4096, micro_sequences=2, shares=replace(_OURS, state=0.85)),
+    Row(name="W3", shape=_LLAMA_3B, tokens_per_step=4096, micro_sequences=2),
     Row(
         name="W4",
         shape=_LLAMA_8B,

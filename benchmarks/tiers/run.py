@@ -12,6 +12,7 @@ import argparse
 import datetime
 import json
 import multiprocessing
+import os
 import platform
 import resource
 import statistics
@@ -24,6 +25,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from rows import Row, row_named
+
+from stoker.core.run_config import TierShares
 
 _MATMUL_FLOPS_PER_S, _LINK_BYTES_PER_S, _DISK_BYTES_PER_S = 805e12, 49e9, 2.0e9  # measured for ENGINE.md
 
@@ -73,12 +76,13 @@ def floors(row: Row) -> dict[str, float]:
     tokens = row.micro_batches * row.micro_sequences * row.seq_len
     attention = 2.0 * 2 * width * (row.seq_len / 2) * layers  # scores and values, causal
     flops = tokens * (4 * (2 * layers * block + attention) + 4 * 2 * head)  # forward, again, backward twice
-    state = 10.0 * params * row.shares.state
+    shares = row.shares or TierShares(state=1.0)  # the rule keeps some of it
+    state = 10.0 * params * shares.state
     return {
         "params": params,
         "compute_s": flops / _MATMUL_FLOPS_PER_S,
         "state_over_link_s": state / _LINK_BYTES_PER_S,
-        "state_over_disk_s": 2 * state * row.shares.nvme / _DISK_BYTES_PER_S,
+        "state_over_disk_s": 2 * state * shares.nvme / _DISK_BYTES_PER_S,
     }
 
 
@@ -104,6 +108,7 @@ def make_record(row: Row, text: str, found: list[Any], facts: dict[str, Any], op
         "context_bytes": facts.get("context_bytes"),
         "host_rss_bytes": facts.get("host_rss_bytes"),
         "tier_bytes": facts.get("tier_bytes"),
+        "state_off_device_bytes": facts.get("state_off_device_bytes"),
         "error": error,
         "date": datetime.date.today().isoformat(),
     }
@@ -118,6 +123,7 @@ def _work(pipe: Any, text: str, row: Row, tiny: bool, trace: str | None) -> None
 
 
 def _serve(pipe: Any, text: str, row: Row, tiny: bool, trace: str | None) -> None:
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # as `stoker run` sets it
     import torch
     from engines import ENGINES, parse_engine
 
@@ -171,6 +177,9 @@ def _facts(step: Any, device: Any) -> dict[str, Any]:
     trainer = getattr(step, "trainer", None)
     if trainer is not None:
         flash = trainer.assembly.flash
+        facts["state_off_device_bytes"] = sum(
+            h.layout.state_bytes for h in trainer.assembly.homes if h.place.state != "hbm"
+        )
         facts["tier_bytes"] = {
             "dram": trainer.assembly.host_bytes,
             "nvme": flash.num_bytes if flash else 0,

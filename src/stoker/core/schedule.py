@@ -19,6 +19,7 @@ class UnitSpec:
     """One unit on one rank, bytes. `state_bytes`: moments and masters, as they lie off the GPU.
 
     `boundary_bytes`: the input kept at its recompute boundary for one micro-batch (0: nothing is recomputed there).
+    `working_bytes`: GPU memory that computing it needs beside all that is placed, where the engine says (0: unsaid).
     """
 
     name: str
@@ -27,6 +28,7 @@ class UnitSpec:
     state_bytes: int
     trainable_params: int
     boundary_bytes: int = 0
+    working_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +89,8 @@ class TierSchedule:
     deferred_update: bool = False
     exact_pinned: bool = False
     mean_boundary_frac: float = 1.0
-    piece_bytes: int = 64 * 2**20
-    ring_pieces: int = 3
+    piece_bytes: int = 32 * 2**20
+    ring_pieces: int = 8
     staging_pieces: int = 8
     update_bytes_per_param: float = 30.0
     cpu_grad_bytes: float = 4.0

@@ -21,7 +21,7 @@ from stoker.engine.tiers.homes import TierSizes, UnitHome, allocate, place_units
 from stoker.engine.tiers.lanes import Lanes, lanes_for
 from stoker.engine.tiers.layout import UnitLayout, aligned, lay_out_unit
 from stoker.engine.tiers.nvme import FlashFile, FlashPort
-from stoker.engine.tiers.placing import all_on_device, schedule_for
+from stoker.engine.tiers.placing import all_on_device, schedule_for, specs_of
 from stoker.engine.tiers.slab import HostSlab, require_dram
 from stoker.engine.tiers.units import HuggingFaceProgram, Program
 from stoker.engine.tiers.update import UnitUpdater
@@ -177,12 +177,6 @@ def lay_out(program: Program, groups: Mapping[int, int], piece_bytes: int) -> li
         lay_out_unit(name, params, order=order, groups=groups, piece_bytes=piece_bytes)
         for name, params in zip(program.cut.names, program.cut.params, strict=True)
     ]
-
-
-def specs_of(layouts: Sequence[UnitLayout], boundary_bytes: int) -> list[UnitSpec]:
-    """What a placement is chosen from: blocks keep their inputs, the units around them nothing."""
-    last = len(layouts) - 1
-    return [layout.spec(boundary_bytes if 0 < i < last else 0) for i, layout in enumerate(layouts)]
 
 
 def assemble(

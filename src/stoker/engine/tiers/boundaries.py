@@ -3,7 +3,7 @@
 Gradients and boundary inputs in DRAM share one slab, because they are complementary in time: backward frees the inputs
 of a unit as it makes its gradient, and the next forward uses a gradient up before it keeps the inputs there. Inputs
 fill the slab from the bottom in the order of forward, gradients from the top in the order of backward; its size is the
-largest sum that any unit sees.
+largest sum that any unit sees. On the device it is simpler: a unit's inputs lie in its own gradient buffer.
 """
 
 from collections import deque
@@ -89,7 +89,7 @@ class BoundaryStore:
         """Keep `hidden`, the input of `unit` for micro-batch `micro`."""
         home = self._homes[unit]
         if home.place.activations == "hbm":
-            self._kept[unit, micro] = _Kept(hidden, None, hidden.shape, hidden.dtype)
+            self._kept[unit, micro] = _Kept(self._stay(home, hidden), None, hidden.shape, hidden.dtype)
             return
         assert self._slab is not None and self._layout is not None
         base = self._layout.inputs[unit]
@@ -108,6 +108,19 @@ class BoundaryStore:
         self._copies.append(mark)
         if len(self._copies) > _COPIES:  # else a slow link would let copies pile up on the device
             self._lanes.compute_wait(self._copies.popleft())
+
+    def _stay(self, home: UnitHome, hidden: torch.Tensor) -> torch.Tensor:
+        """`hidden` where it stays on the device: in the unit's gradient buffer while there is room, which the update
+        has read by now and which backward fills only behind the last use of these inputs."""
+        hidden = hidden.contiguous()
+        size = hidden.numel() * hidden.element_size()
+        begin = self._fill.get(home.index, 0)
+        if home.device_grads is None or begin + size > home.device_grads.numel():
+            return hidden
+        self._fill[home.index] = begin + aligned(size, _INPUT_ALIGN)
+        self._lanes.compute_wait(home.grads_taken)
+        place = home.device_grads[begin : begin + size].view(hidden.dtype).view(hidden.shape)
+        return place.copy_(hidden)
 
     def request(self, unit: int, micro: int) -> None:
         """Start bringing an input back."""

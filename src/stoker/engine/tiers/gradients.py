@@ -14,6 +14,8 @@ from stoker.engine.tiers.lanes import Lanes, copy
 from stoker.engine.tiers.layout import Slot
 from stoker.engine.tiers.ring import Ring, RingSlot
 
+_PART_ELEMENTS = 1 << 24  # an embedding's fp32 sum as a whole would be twice its gradient
+
 
 class GradientFlow:
     """`shared`: parameters (by id) that more than one unit adds to; their sums live until the owner closes.
@@ -90,10 +92,10 @@ class GradientFlow:
         sums = {s.index: view for s, view in self._sum_views(unit)} if unit in self._sums else {}
         seen = self._seen.get(unit, set())
         for item, view in home.layout.grad_views(buffer):
-            source = sums[item.index] if item.index in seen else self._together(item)
-            if source is None:
+            if item.index in seen:
+                _put(view, sums[item.index], None, unscale)
+            elif not self._join(item, view, unscale):
                 continue
-            view.copy_(source if unscale == 1.0 else source * unscale)
             present.append((item, view))
             item.param.grad = None
         self._sums.pop(unit, None)
@@ -122,18 +124,26 @@ class GradientFlow:
         return total
 
     def _hold(self, home: UnitHome) -> None:
-        """The only micro-batch's share of a tied weight from its other use: kept as it is, half of an fp32 sum."""
+        """The only micro-batch's share of a tied weight from its other use: kept as it is, half of an fp32 sum.
+
+        It waits where the gradient will be, which the update has read by now.
+        """
+        places = {}
+        if home.device_grads is not None:
+            self._lanes.compute_wait(home.grads_taken)
+            places = {slot.index: view for slot, view in home.layout.grad_views(home.device_grads)}
         for slot in home.layout.slots:
-            if slot.param.grad is not None:
-                self._held[slot.index] = slot.param.grad
+            grad = slot.param.grad
+            if grad is not None:
+                self._held[slot.index] = places[slot.index].copy_(grad) if places else grad
                 slot.param.grad = None
 
-    def _together(self, slot: Slot) -> torch.Tensor | None:
-        """The sum of what was held and what backward left, in fp32 where there are both."""
-        held, grad = self._held.pop(slot.index, None), slot.param.grad
-        if held is None or grad is None:
-            return grad if held is None else held
-        return held.to(torch.float32).add_(grad)
+    def _join(self, slot: Slot, view: torch.Tensor, unscale: float) -> bool:
+        """Put into `view` the sum of what was held and what backward left, where there is either."""
+        found = [part for part in (self._held.pop(slot.index, None), slot.param.grad) if part is not None]
+        if found:
+            _put(view, found[0], found[1] if len(found) > 1 else None, unscale)
+        return bool(found)
 
     def _places(self, indices: tuple[int, ...]) -> torch.Tensor:
         """`indices` on the device; kept, because bringing them there makes the host wait."""
@@ -157,3 +167,15 @@ class GradientFlow:
         for mark in slot.busy:
             self._lanes.compute_wait(mark)
         return slot.buffer[: home.layout.grad_bytes], slot
+
+
+def _put(view: torch.Tensor, source: torch.Tensor, other: torch.Tensor | None, unscale: float) -> None:
+    """view <- (source + other) x unscale, the sum in fp32 and a part at a time; `source` may be `view` itself."""
+    if other is None:
+        view.copy_(source if unscale == 1.0 else source * unscale)
+        return
+    target, first, second = view.view(-1), source.reshape(-1), other.reshape(-1)
+    for start in range(0, target.numel(), _PART_ELEMENTS):
+        part = slice(start, start + _PART_ELEMENTS)
+        total = first[part].to(torch.float32).add_(second[part])
+        target[part].copy_(total if unscale == 1.0 else total * unscale)

@@ -100,7 +100,9 @@ class CudaLanes:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.up, self.down, self.update = (_CudaLane(device) for _lane in range(3))
+        self.up, self.down = _CudaLane(device), _CudaLane(device)
+        # an update is short and holds a slot of the ring: it must not queue behind products that last a millisecond
+        self.update = _CudaLane(device, priority=-1)
 
     def compute_mark(self) -> Mark | None:
         mark: Mark = torch.cuda.current_stream(self.device).record_event()

@@ -1,7 +1,8 @@
 """`stoker run` on the tier engine: the plan's shares over this model's own units, whole steps, state for saves."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -200,10 +201,30 @@ def _bytes(gigabytes: float | None) -> int | None:
 
 
 def _cap(device: torch.device, hbm_gb: float | None) -> None:
-    """The allocator may not take more than the job's cap, so that a small GPU's run is seen on a large one."""
-    if device.type == "cuda" and hbm_gb is not None:
+    """The allocator may not take more than the job's cap, so that a small GPU's run is seen on a large one.
+
+    Segments that grow in place leave 3 GB less of 24 unused (W1: 19.7 GB in use, 23.2 reserved).
+    """
+    if device.type != "cuda":
+        return
+    if not any(os.environ.get(name) for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")):
+        _grow_in_place()
+    if hbm_gb is not None:
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, hbm_gb * 1e9 / total), device)
+
+
+def _grow_in_place() -> None:
+    """The name of the call is not public and has changed: where it is missing, memory is a little less full."""
+    for owner, name in (
+        (torch._C, "_accelerator_setAllocatorSettings"),
+        (torch.cuda.memory, "_set_allocator_settings"),
+    ):
+        call = getattr(owner, name, None)
+        if call is not None:
+            with suppress(RuntimeError):
+                call("expandable_segments:True")
+            return
 
 
 def _flash_folder(job: Job, folder: Path) -> Path:

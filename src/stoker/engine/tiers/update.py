@@ -124,11 +124,11 @@ class UnitUpdater:
             grad = _grad_of(block, piece, grads)
         up = lanes.up.submit(
             _copies((state, host), (grad_bytes, host_grad)),
-            after=[*slot.busy, home.state_written[number], home.grads_ready],
+            after=[*slot.busy, home.state_written[number], None if host_grad is None else home.grads_ready],
         )
         done = lanes.update.submit(
             _work(block, piece, runs, weights, grad, state),
-            after=[up, *after],
+            after=[up, *after],  # of them that the gradient is whole: the state itself may come before
             uses=(weights,) if grads is None else (weights, grads),
         )
         if host is None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from stoker.core.schedule import LinkSpeeds, TierSchedule, UnitPlacement, UnitSpec, pinned_bytes
 
+_GRAD_FRAC = 0.2  # a slot of the ring also holds its piece's gradient: 2 bytes beside 10 of state
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierBytes:
@@ -69,7 +71,7 @@ def replay_bytes(schedule: TierSchedule) -> TierBytes:
             "weights": sum(u.weight_bytes for u, p in pairs if p.weights == "hbm"),
             "gradients": sum(u.grad_bytes for u, p in pairs if p.gradients == "hbm"),
             "state": sum(u.state_bytes for u, p in pairs if p.state == "hbm"),
-            "activations": round(kept * sum(u.boundary_bytes for u, p in pairs if p.activations == "hbm")),
+            "activations": sum(_kept_beside(u, p, schedule) for u, p in pairs if p.activations == "hbm"),
             "buffers": buffers,
         },
         dram=dram,
@@ -77,15 +79,21 @@ def replay_bytes(schedule: TierSchedule) -> TierBytes:
     )
 
 
+def _kept_beside(unit: UnitSpec, place: UnitPlacement, schedule: TierSchedule) -> int:
+    """Bytes that a unit's kept inputs add to its gradient buffer: layer by layer they lie in it as far as they fit."""
+    room = unit.grad_bytes if schedule.layer_major and place.gradients == "hbm" and place.update != "cpu" else 0
+    return max(round(unit.boundary_bytes * schedule.kept_boundaries) - room, 0)
+
+
 def _device_buffers(schedule: TierSchedule, pairs: list[tuple[UnitSpec, UnitPlacement]]) -> int:
     """Double buffers of what streams, the ring of state pieces, and one unit's fp32 sums in a layer-major step."""
     size = _window([u.weight_bytes if p.weights != "hbm" else 0 for u, p in pairs], schedule.prefetch_units + 1)
     size += _window([u.grad_bytes if p.gradients != "hbm" else 0 for u, p in pairs], 2)
     size += _window([u.boundary_bytes if p.activations != "hbm" else 0 for u, p in pairs], 2)
-    if any(p.update == "gpu_stream" for _u, p in pairs):
-        size += 2 * schedule.ring_pieces * schedule.piece_bytes
+    streamed = max((u.state_bytes for u, p in pairs if p.update == "gpu_stream"), default=0)
+    size += round((1.0 + _GRAD_FRAC) * schedule.ring_pieces * min(schedule.piece_bytes, streamed))
     if schedule.layer_major and schedule.micro_batches > 1:
-        size += 4 * max((u.trainable_params for u, p in pairs if p.gradients != "hbm"), default=0)
+        size += 4 * max((u.trainable_params for u, _p in pairs), default=0)
     return size
 
 

@@ -78,7 +78,7 @@ def _tiers(units: Sequence[UnitSpec], sizes: Sequence[int], away_frac: float, nv
     tiers: list[Tier] = ["hbm"] * len(units)
     total = sum(sizes)
     away = nvme = 0.0
-    for index in _leaving_order(len(units)):
+    for index in leaving_order(len(units)):
         if away_frac <= 0.0 or away >= away_frac * total - 0.5 or not sizes[index]:
             continue
         away += sizes[index]
@@ -88,6 +88,6 @@ def _tiers(units: Sequence[UnitSpec], sizes: Sequence[int], away_frac: float, nv
     return tiers
 
 
-def _leaving_order(count: int) -> list[int]:
+def leaving_order(count: int) -> list[int]:
     """Inner units from the last to the first, then the head's end, then the embedding's."""
     return [*range(count - 2, 0, -1), count - 1, 0] if count > 2 else list(range(count))[::-1]
