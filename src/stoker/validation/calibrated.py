@@ -17,7 +17,7 @@ from stoker.core.stack import Reading as ReadingName
 from stoker.estimators.residual import MemoryCorrection, Reading, correct, corrected, transferred
 from stoker.estimators.residual_time import shared_factor, time_shares
 from stoker.estimators.scenario import Scenario, mean_batch
-from stoker.validation.predict import bytes_of_unit, memory_in
+from stoker.validation.predict import memory_in
 from stoker.validation.score import Counted, Quantity, library_version, run_key
 
 _DEEPSPEED = re.compile(r"deepspeed|\bzero", re.IGNORECASE)
@@ -113,18 +113,16 @@ def _size(one: Counted) -> tuple[float, ...]:
 
 
 def _memory_correction(readings: Sequence[Counted]) -> MemoryCorrection:
-    values = {one.reading: one.compared for one in readings}
-
-    def measured(reading: str) -> float | None:
-        compared = values.get(reading)
-        if compared is None or compared.measurement is None:
-            return None
-        return compared.measurement.value * bytes_of_unit(compared.measurement.unit)
-
     prediction = readings[0].compared.prediction
     assert prediction is not None and prediction.memory is not None
+    estimate = prediction.memory
+    ratios = {one.reading: one.ratio for one in readings}  # of repeated readings the mean
+
+    def measured(reading: ReadingName) -> float | None:
+        return memory_in(estimate, reading) / ratios[reading] if reading in ratios else None
+
     return correct(
-        prediction.memory,
+        estimate,
         Reading(
             allocated_bytes=measured("allocated"),
             reserved_bytes=measured("reserved"),
