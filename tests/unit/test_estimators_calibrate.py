@@ -172,3 +172,21 @@ def test_another_loss_kernel_is_another_stack() -> None:
     assert efficiency.correction(replace(key, stack="", loss="chunked" if key.loss == "eager" else "eager")) is None
     old = replace(efficiency.corrections[0], key=replace(key, loss="", attention=""))
     assert replace(efficiency, corrections=(old,)).correction(replace(key, stack="")) is old
+
+
+def test_memory_of_the_stack_comes_from_a_run_of_the_same_variant_first() -> None:
+    """An older run that recomputes as the plan does tells more than a newer one that does not."""
+    (found,) = calibrate([a_record(a_plan(), time=1.7, memory=1.6)], clean()).corrections
+    assert found.memory_variant == a_plan().candidates[0].run_config.variant
+    assert "fixed_bytes" not in found.memory_parts  # bytes are no factor: a file with them would not be believed
+    newer = replace(
+        found,
+        key=replace(found.key, num_params=1),
+        memory_variant="fsdp bf16 full eager sdpa none hbm",
+        date="2027-01-01",
+    )
+    efficiency = replace(clean(), corrections=(found, newer))
+    assert efficiency.memory_correction(found.key, found.memory_variant) is found
+    assert efficiency.memory_correction(found.key, newer.memory_variant) is newer
+    assert efficiency.memory_correction(found.key, "another") is newer
+    assert efficiency.memory_correction(replace(found.key, device="H100"), found.memory_variant) is None
