@@ -117,10 +117,24 @@ def test_a_prefix_that_names_nothing_is_an_error() -> None:
         apply_passes(arch, a_job(arch, freeze=["encoderr", "layer"]), a_config())
 
 
+def test_a_model_frozen_whole_is_an_error_on_both_sides() -> None:
+    """A plan with a price for training nothing would be a bill for nothing."""
+    model, arch = MODELS["bert"]()
+    job = a_job(arch, freeze=[model.base_model_prefix, "classifier"])
+    with pytest.raises(ModelError, match="ST283"):
+        adapter("full").attach(model, job.tune)
+    with pytest.raises(ModelError, match="ST283"):
+        apply_passes(arch, job, a_config())
+
+
 def test_the_base_models_own_name_freezes_in_planning_too(name: str) -> None:
     model, arch = MODELS[name]()
-    ledger = apply_passes(arch, a_job(arch, freeze=[model.base_model_prefix]), a_config())
-    assert ledger.num_trainable < arch.num_params
+    job = a_job(arch, freeze=[model.base_model_prefix])
+    if name == "llama-tied":
+        with pytest.raises(ModelError, match="ST283"):  # its head is the embedding, which is frozen
+            apply_passes(arch, job, a_config())
+        return
+    assert apply_passes(arch, job, a_config()).num_trainable < arch.num_params
 
 
 def test_qlora_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:

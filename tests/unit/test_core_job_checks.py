@@ -34,6 +34,10 @@ def test_the_plain_jobs_pass(tmp_path: Path, job: dict) -> None:  # type: ignore
     ("job", "wrong", "right", "where"),
     [
         (CAUSAL, "problem=multi_label", "problem=single_label", "problem"),
+        (CAUSAL, "hardware.providers=[]", "hardware.providers=[aws]", "hardware.providers"),
+        (CAUSAL, "hardware.regions=[]", "hardware.regions=any", "hardware.regions"),
+        (CAUSAL, "tune.freeze=['']", "tune.freeze=[layers]", "tune.freeze"),
+        (CAUSAL, "tune.targets=[q_proj, ' ']", "tune.targets=[q_proj]", "tune.targets"),
         (CAUSAL, "hardware={nodes: 9}", "hardware={nodes: 8}", "hardware"),  # max_gpus is 8 by default
         (CAUSAL, "eval.metric=f1_macro", "eval.metric=perplexity", "eval.metric"),
         (TEXT, "eval.metric=perplexity", "eval.metric=lrap", "eval.metric"),

@@ -53,6 +53,10 @@ def _task(job: Job) -> Iterator[Problem]:
             _("{metric} is not a metric of {task}").format(metric=job.metric, task=job.task),
             _("one of: {names}").format(names=", ".join(metrics)),
         )
+    for name in ("freeze", "targets"):
+        names = getattr(job.tune, name)
+        if isinstance(names, list) and any(not one.strip() for one in names):
+            yield ("tune", name), _("an empty name stands for nothing, or for everything"), _("name a module")
     if job.tune.method == "full" and job.tune.merge:
         yield (
             ("tune", "merge"),
@@ -198,6 +202,9 @@ def _hardware(job: Job) -> Iterator[Problem]:
         )
     if hw.gpus is not None and not hw.gpus:
         yield ("hardware", "gpus"), _("the list is empty"), _("name a GPU, or remove the key")
+    for name in ("providers", "regions"):
+        if not getattr(hw, name):
+            yield ("hardware", name), _("the list is empty"), _("name one, or remove the key")
     pinned = job.run.parallel
     if isinstance(pinned, ParallelSpec) and hw.num_gpus:
         world = pinned.dp_replicate * pinned.dp_shard * pinned.cp * pinned.tp * pinned.pp

@@ -23,6 +23,12 @@ CODES: tuple[Code, ...] = (
         N_("Use one of the module names in the message, with or without the base model's name before it."),
     ),
     Code(
+        "ST283",
+        N_("nothing learns"),
+        N_("tune.freeze names every part of the model, so a run would cost time and money and change no weight."),
+        N_("Leave out the part that should learn: often the head and the last layers."),
+    ),
+    Code(
         "ST380",
         N_("technique not built"),
         N_("The job pins a technique that the job file knows but this version of stoker does not build."),

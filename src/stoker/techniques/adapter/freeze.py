@@ -52,6 +52,16 @@ def nothing_to_freeze(prefix: str, model: str, names: Sequence[str]) -> ModelErr
     )
 
 
+def nothing_learns(model: str) -> ModelError:
+    """The error for a job that freezes the whole model: it would cost a run and change nothing."""
+    return ModelError(
+        "ST283",
+        _("tune.freeze: nothing of {model} is left to learn").format(model=model),
+        place="tune.freeze",
+        fix=_("leave out the part that should learn"),
+    )
+
+
 def mark_backward(ledger: Ledger) -> Ledger:
     """The ledger with every frozen group below the lowest one that learns taken out of backward: it keeps nothing."""
     learning = False
