@@ -7,7 +7,6 @@ of it). GB is 1e9, GiB 2^30. Throughputs are those of one GPU, as the tables pri
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import sqrt
 from typing import Final
 
 from stoker.core.estimate import MemoryEstimate
@@ -16,13 +15,13 @@ from stoker.core.units import GB, GIB
 from stoker.estimators.memory import estimate_memory, estimate_ranks
 from stoker.estimators.scenario import Scenario
 from stoker.estimators.step_time import estimate_step
+from stoker.estimators.widening import widened_bytes, widened_spread, widening
 from stoker.validation.totals import read_training, total_terms
 from stoker.validation.trial import NotScored, Trial
 from stoker.validation.wording import Gap
 
 FIT_ONLY: Final = ("oom", "ran")  # rows that say only whether it fitted
 _OVERHEAD_FRAC: Final = 0.1  # of a whole training: start, loading and saving, which tables seldom describe
-_WIDER_FRAC: Final = 0.25  # for each thing that had to be assumed: form of a GPU, kind of an adapter, a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +108,8 @@ def _memory(trial: Trial) -> Prediction:
     if trial.scenario.ledger.states_may_page and reading != "process":
         value -= estimate.terms["optimizer_states"] / size  # managed memory, which torch's counters do not see
     wider = _wider(trial)
-    low = value * estimate.low_bytes / estimate.expected_bytes / wider
-    high = value * estimate.high_bytes / estimate.expected_bytes * wider
+    scale = value / estimate.expected_bytes
+    low, high = widened_bytes(scale * estimate.low_bytes, scale * estimate.high_bytes, wider)
     context = estimate.terms.get("framework", 0) / size
     if trial.scenario.stack.is_guess and _leaves_reading_open(unit):
         low, high = min(low, estimate.peak_allocated_bytes / size / wider), high + context
@@ -161,7 +160,7 @@ def _time(trial: Trial) -> Prediction:
     scenario, measurement = trial.scenario, trial.measurement
     step = estimate_step(scenario)
     seconds = step.step_s * scenario.stack.time_factor
-    spread = time_spread(scenario) * _wider(trial) + (_wider(trial) - 1.0)
+    spread = widened_spread(time_spread(scenario), _wider(trial))
     low_s, high_s = seconds / (1.0 + spread), seconds * (1.0 + spread)
     fits = _fit(trial)
     terms = {name: value * scenario.stack.time_factor for name, value in step.terms.items()}
@@ -233,5 +232,5 @@ def samples_per_step(scenario: Scenario) -> int:
 
 
 def _wider(trial: Trial) -> float:
-    """Factor on the interval for what was assumed; several assumptions add as independent ones do."""
-    return 1.0 + _WIDER_FRAC * sqrt(len(trial.widened))
+    """Factor on the interval for what was assumed."""
+    return widening(len(trial.widened))
