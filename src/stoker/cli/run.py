@@ -36,12 +36,14 @@ def run(
 ) -> None:
     from stoker.cli.progress import run_progress
     from stoker.engine.run import run as run_plan
+    from stoker.techniques.runnable import require_runnable
 
     plan = _plan_of(source, overrides)
     picked = plan.picked or (plan.candidates[0] if plan.candidates else None)
     if picked is None or (plan.pick is None and not yes):
         _tell_nothing_fits(plan)
         raise typer.Exit(EXIT_NOTHING_FITS)
+    require_runnable(picked.run_config, plan.model)  # before anything is written
     folder = out or _default_folder(plan.job)
     notice(_("run folder: {path}").format(path=folder))
     plan = _as_begun(plan, folder)

@@ -176,7 +176,8 @@ class ModelArch:
 
     `num_outputs`: width of the last layer (vocabulary for causal_lm, labels for classification).
     `tokens_per_sample`: images only: patches (+ class token), or 1 for a convolutional network.
-    `vocab_size`, positions: None where the network has none.
+    `vocab_size`, positions: None where the network has none. `is_approximate`: groups leave out what a part
+    of the model computes, so intervals widen and nothing runs it.
     """
 
     name: str
@@ -194,6 +195,7 @@ class ModelArch:
     dropout: float = 0.0
     hub_id: str | None = None
     source: str = ""
+    is_approximate: bool = False
 
     @property
     def num_params(self) -> int:

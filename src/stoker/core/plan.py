@@ -58,6 +58,7 @@ class ResolvedModel:
     `folder`: local folder with config.json and weights (a hub snapshot or the user's own), or None.
     `config`: the Hugging Face config as a mapping; with no folder the weights are random if `random_weights`,
     else they are missing here and `run` says how to fetch them. `notes`: one line each on what was assumed.
+    `is_approximate`: the shape leaves a part of the model out, so it is planned only.
     """
 
     name: str
@@ -66,6 +67,7 @@ class ResolvedModel:
     tokenizer: str | None = None
     random_weights: bool = False
     notes: tuple[str, ...] = ()
+    is_approximate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,7 @@ def prepare_parts(plan: Plan, progress: Progress) -> Parts:
             fix=_("`stoker plan` says what would fit"),
         )
     job, config = plan.job, candidate.run_config
-    require_runnable(config)
+    require_runnable(config, plan.model)
     require_packages(job)
     device = preflight.choose_device(candidate.cluster.device, config, config.parallel.world_size)
     data = prepare_data(
@@ -226,6 +226,7 @@ def _tiers(
         parts.built.model,
         job,
         config,
+        parts.candidate.schedule,
         objective=parts.objective,
         groups=parameter_groups(parts.built.model, job.train, parts.built.fresh),
         factor=factor,

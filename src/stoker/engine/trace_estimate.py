@@ -91,6 +91,8 @@ def _out_of_reach(plan: Plan, candidate: Candidate) -> str | None:
     config = candidate.run_config
     if any(find_spec(name) is None for name in ("torch", "transformers")):
         return _("torch or transformers is not installed here")
+    if plan.model.is_approximate:
+        return _("a vision-language model is planned only")
     if config.parallel.world_size > config.parallel.dp_replicate:
         return _("what is sharded over several GPUs is not traced")
     if plan.job.tune.method == "qlora":

@@ -14,6 +14,7 @@ from stoker.estimators.memory_units import saved_bytes
 from stoker.estimators.scenario import Scenario, fullest_batch
 from stoker.estimators.stages import stage_scenarios
 from stoker.estimators.tiers import tiered_memory
+from stoker.estimators.widening import widened_bytes, widening
 from stoker.techniques.parallel import parallel
 
 __all__ = ["estimate_memory", "estimate_ranks", "saved_bytes"]
@@ -62,7 +63,8 @@ def _of_rank(scenario: Scenario) -> MemoryEstimate:
     factor = scenario.correction.memory_factor if scenario.correction else 1.0
     rounded = {name: round(value * factor) for name, value in terms.items()}
     expected = sum(rounded.values())
-    low, high = memory_interval(scenario, rounded, outside)
+    low, high = widened_bytes(*memory_interval(scenario, rounded, outside), widening(scenario.num_assumed))
+    source = weakest(Source.ANALYTIC, outside.source, *((Source.ASSUMED,) if scenario.num_assumed else ()))
     return MemoryEstimate(
         low_bytes=round(low),
         expected_bytes=expected,
@@ -72,7 +74,7 @@ def _of_rank(scenario: Scenario) -> MemoryEstimate:
         terms=rounded,
         phases={name: round((value + context) * factor) for name, value in phases.items()},
         tiers={"hbm": expected, "dram": 0, "nvme": 0},
-        source=Source.CALIBRATED if scenario.correction else weakest(Source.ANALYTIC, outside.source),
+        source=Source.CALIBRATED if scenario.correction else source,
         correction_factor=factor,
     )
 

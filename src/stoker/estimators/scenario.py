@@ -33,7 +33,8 @@ class Scenario:
 
     `products`: format of matrix products that a table states and no precision of ours has (tf32; fp8 or fp4 inside
     blocks); "": the ledger's. `native_attention`: fused kernels written for the device's own generation
-    (FlashAttention 3, cuDNN), where FlashAttention 2 is written for Ampere's instructions.
+    (FlashAttention 3, cuDNN), where FlashAttention 2 is written for Ampere's instructions. `num_assumed`: things that
+    plans assume about the model, each of which widens the intervals.
     """
 
     task: Task
@@ -48,6 +49,7 @@ class Scenario:
     stack: Stack = OURS
     products: str = ""
     native_attention: bool = False
+    num_assumed: int = 0
 
     @property
     def is_image(self) -> bool:

@@ -18,6 +18,7 @@ from stoker.core.units import MINUTE_S
 from stoker.estimators.scenario import Scenario, mean_batch
 from stoker.estimators.step_time import StepTime, estimate_step
 from stoker.estimators.utilisation import model_flops_per_step
+from stoker.estimators.widening import widened_spread, widening
 from stoker.techniques.capture import capture
 
 LINES: Final = (
@@ -61,7 +62,8 @@ def estimate_time(scenario: Scenario, job: Job, profile: DataProfile, *, is_here
     total = sum(lines.values())
     low, high = _interval(scenario, lines)
     shares = scenario.efficiency.speed(scenario.cluster.device, scenario.ledger.compute_dtype)
-    source = Source.CALIBRATED if scenario.correction else weakest(Source.ANALYTIC, shares.source)
+    assumed = (Source.ASSUMED,) if scenario.num_assumed else ()
+    source = Source.CALIBRATED if scenario.correction else weakest(Source.ANALYTIC, shares.source, *assumed)
     return TimeEstimate(
         step_s=step.step_s,
         step_terms=step.terms,
@@ -165,6 +167,7 @@ def _interval(scenario: Scenario, lines: dict[str, float]) -> tuple[float, float
     else:
         dtype = scenario.ledger.compute_dtype
         training = scenario.efficiency.speed(scenario.cluster.device, dtype).spread_frac
+    training = widened_spread(training, widening(scenario.num_assumed))
     stepping = lines["steps"] + lines["evaluation"]
     rest = sum(lines.values()) - stepping
     up = sqrt((training * stepping) ** 2 + (constants["spread_overheads"] * rest) ** 2)

@@ -3,7 +3,7 @@
 Everything is estimated anew from the plan's own job, so that a plan read from a file can be explained too.
 """
 
-from stoker.catalogue.models.api import arch_from_config
+from stoker.catalogue.models.api import arch_of
 from stoker.core.efficiency import Efficiency
 from stoker.core.explanation import Explanation
 from stoker.core.ledger import ModelArch
@@ -63,10 +63,4 @@ def evaluator_of(plan: Plan, efficiency: Efficiency) -> Evaluator:
 
 def _arch(plan: Plan) -> ModelArch:
     labels = plan.profile.num_labels or plan.job.num_declared_labels
-    return arch_from_config(
-        plan.model.config,
-        task=plan.job.task,
-        num_labels=labels,
-        name=plan.model.name,
-        image_size=plan.job.train.image_size,
-    )
+    return arch_of(plan.model, task=plan.job.task, num_labels=labels, image_size=plan.job.train.image_size)

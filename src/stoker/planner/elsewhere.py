@@ -7,7 +7,7 @@ import datetime
 from dataclasses import replace
 
 from stoker.catalogue.efficiency import load_efficiency
-from stoker.catalogue.models.api import arch_from_config
+from stoker.catalogue.models.api import arch_of
 from stoker.catalogue.offers import load_snapshot
 from stoker.core.comparison import Elsewhere
 from stoker.core.job import Job, RunPins
@@ -24,7 +24,7 @@ def plan_elsewhere(plan: Plan, *, today: datetime.date | None = None) -> tuple[E
     day = today or datetime.datetime.now(datetime.UTC).date()
     job = _unbound(plan.job)
     num_labels = plan.profile.num_labels or job.num_declared_labels
-    arch = arch_from_config(plan.model.config, task=job.task, num_labels=num_labels, name=plan.model.name)
+    arch = arch_of(plan.model, task=job.task, num_labels=num_labels)
     again = make_plan(job, plan.profile, plan.model, arch, load_snapshot(), load_efficiency(), here=None, today=day)
     best: dict[str, Candidate] = {}
     for candidate in again.candidates:

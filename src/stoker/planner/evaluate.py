@@ -62,6 +62,7 @@ class Evaluator:
             lengths=self.lengths,
             efficiency=self.efficiency,
             correction=self._correction(cluster, config),
+            num_assumed=1 if self.arch.is_approximate else 0,
         )
         return self._latest
 
@@ -109,7 +110,7 @@ class Evaluator:
             memory=memory,
             time=time,
             schedule=schedule_of(self.scenario(cluster, config)) if config.placement == "tiers" else None,
-            planned_only=planned_only(config),
+            planned_only=planned_only(config, self.arch),
         )
 
     def _timed(

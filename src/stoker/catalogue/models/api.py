@@ -4,6 +4,7 @@ Never imports torch or transformers, never uses the network. Parameter counts ar
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from stoker.catalogue.models import FAMILIES
@@ -17,7 +18,7 @@ from stoker.core.job import Job, Task
 from stoker.core.ledger import ModelArch
 from stoker.core.plan import ResolvedModel
 
-__all__ = ["BundledModel", "arch_from_config", "bundled_models", "resolve_model", "supported_model_types"]
+__all__ = ["BundledModel", "arch_from_config", "arch_of", "bundled_models", "resolve_model", "supported_model_types"]
 
 _MAX_LABELS = 1_000_000
 
@@ -29,10 +30,30 @@ def resolve_model(job: Job, num_labels: int | None = None) -> tuple[ResolvedMode
     """
     resolved = resolve_source(job)
     labels = num_labels if num_labels is not None else job.num_declared_labels
+    return resolved, arch_of(resolved, task=job.task, num_labels=labels, image_size=job.train.image_size)
+
+
+def arch_of(
+    resolved: ResolvedModel, *, task: Task, num_labels: int | None = None, image_size: int | None = None
+) -> ModelArch:
+    """The shape of a model that was looked up, for `task`. Raises ModelError as `arch_from_config` does."""
     arch = arch_from_config(
-        resolved.config, task=job.task, num_labels=labels, name=resolved.name, image_size=job.train.image_size
+        resolved.config,
+        task=task,
+        num_labels=num_labels,
+        name=resolved.name,
+        image_size=image_size,
+        families=_families(resolved),
     )
-    return resolved, arch
+    return replace(arch, is_approximate=True) if resolved.is_approximate else arch
+
+
+def _families(resolved: ResolvedModel) -> tuple[Family, ...]:
+    if not resolved.is_approximate:
+        return FAMILIES
+    from stoker.catalogue.models.tables import vision_language  # only for a model that has a tower
+
+    return (vision_language.FAMILY,)
 
 
 def arch_from_config(

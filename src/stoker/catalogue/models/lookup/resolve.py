@@ -5,7 +5,7 @@ The order: what exists on disk wins, then the local Hugging Face cache, then the
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.catalogue.models import FAMILIES
 from stoker.catalogue.models.family import Family
@@ -17,6 +17,9 @@ from stoker.core.errors import ModelError
 from stoker.core.i18n import _
 from stoker.core.job import Job
 from stoker.core.plan import ResolvedModel
+
+if TYPE_CHECKING:
+    from stoker.catalogue.models.lookup.vision import VisionModel
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -120,6 +123,9 @@ def _family_named(wanted: str, place: str) -> tuple[Family, str]:
 
 def _from_folder(job: Job, folder: Path) -> ResolvedModel:
     config = read_config(folder / "config.json")
+    vision = _with_tower(config, folder / "config.json")
+    if vision is not None:
+        return _planned(job, str(job.model), vision, folder)
     check_weights(folder)
     return ResolvedModel(
         name=job.model if isinstance(job.model, str) else folder.name,
@@ -132,6 +138,9 @@ def _from_folder(job: Job, folder: Path) -> ResolvedModel:
 
 def _from_config_file(job: Job, path: Path) -> ResolvedModel:
     config = read_config(path)
+    vision = _with_tower(config, path)
+    if vision is not None:
+        return _planned(job, str(job.model), vision, path.parent)
     return ResolvedModel(
         name=str(job.model),
         config=config,
@@ -148,7 +157,7 @@ def _by_name(job: Job, text: str) -> ResolvedModel:
     if snapshot is not None:
         return _from_cache(job, text, snapshot)
     if bundled is None:
-        raise _unknown(job, text)
+        return _vision_language(job, text)
     note = _("the weights of {name} are not on this machine: `stoker check JOB --download` fetches them")
     return ResolvedModel(
         name=_shown_name(text, bundled),
@@ -158,12 +167,44 @@ def _by_name(job: Job, text: str) -> ResolvedModel:
     )
 
 
+def _vision_language(job: Job, text: str) -> ResolvedModel:
+    """A vision-language model by name: their table is read only for names that mean nothing else."""
+    from stoker.catalogue.models.lookup.vision import find_vision_language
+
+    found = find_vision_language(text)
+    if found is None:
+        raise _unknown(job, text)
+    return _planned(job, found.hub_id if "/" in text else text, found, None)
+
+
+def _with_tower(config: Mapping[str, Any], path: Path) -> "VisionModel | None":
+    if "vision_config" not in config:
+        return None
+    from stoker.catalogue.models.lookup.vision import read_vision_language
+
+    return read_vision_language(config, str(path))
+
+
+def _planned(job: Job, name: str, vision: "VisionModel", folder: Path | None) -> ResolvedModel:
+    """A model that is priced only: no weights are looked for."""
+    return ResolvedModel(
+        name=name,
+        config=dict(vision.config),
+        tokenizer=_tokenizer(job, folder),
+        notes=(vision.note(name),),
+        is_approximate=True,
+    )
+
+
 def _shown_name(text: str, bundled: BundledModel) -> str:
     return bundled.hub_id if text.casefold() == bundled.hub_id.casefold() else text
 
 
 def _from_cache(job: Job, text: str, snapshot: Path) -> ResolvedModel:
     config = read_config(snapshot / "config.json")
+    vision = _with_tower(config, snapshot / "config.json")
+    if vision is not None:
+        return _planned(job, text, vision, snapshot)
     notes = list(_remote_code_note(config))
     folder: str | None = str(snapshot)
     try:
@@ -222,7 +263,9 @@ def _is_path(text: str) -> bool:
 
 
 def _unknown(job: Job, text: str) -> ModelError:
-    near = nearest_bundled(text)
+    from stoker.catalogue.models.lookup.vision import nearest_vision_language
+
+    near = [*nearest_vision_language(text), *nearest_bundled(text)][:3]
     hint = _("nearest that ship with stoker: {names}").format(names=", ".join(near)) if near else ""
     if looks_like_hub_id(text) and "/" in text:
         fetch = _("`stoker check JOB --download` fetches it from the hub")
