@@ -1,6 +1,6 @@
 """The tier schedule of a scenario, and what it makes of the memory estimate; replayed by `placement/replay.py`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from stoker.core.estimate import MemoryEstimate, Source
@@ -21,20 +21,42 @@ def schedule_of(scenario: Scenario) -> TierSchedule:
     """The schedule that the configuration's shares mean for `scenario`'s fullest micro-batch."""
     shares = scenario.config.tiers or TierShares()
     fullest = fullest_batch(scenario).tokens
-    units = tuple(units_of(scenario.ledger, fullest, lossless=shares.lossless_state))
+    units = units_of(scenario.ledger, fullest, lossless=shares.lossless_state, chained=shares.layer_major)
     speeds = assumed_speeds(scenario.cluster, scenario.efficiency.constants)
     schedule = TIERS.schedule(units, shares, speeds, micro_batches=scenario.config.gradient_accumulation_steps)
     return replace(schedule, mean_boundary_frac=min(mean_batch(scenario).tokens / fullest, 1.0))
 
 
-def units_of(ledger: Ledger, tokens: float, *, lossless: bool = False) -> Iterable[UnitSpec]:
-    """The units of a rank's ledger in forward order: every copy of a group."""
+def units_of(ledger: Ledger, tokens: float, *, lossless: bool = False, chained: bool = False) -> tuple[UnitSpec, ...]:
+    """The units of a rank's ledger in forward order: every copy of a group.
+
+    `chained`: as the tier engine cuts a model, all that comes before the blocks and all that comes after them is one
+    unit each; where something else stands between blocks, nothing is joined.
+    """
+    units, blocks = [], []
     for group in ledger.groups:
         unit = _unit(group, ledger, tokens, lossless=lossless)
-        if group.repeats == 1:
-            yield unit
-        else:
-            yield from (replace(unit, name=f"{group.name}.{index}") for index in range(group.repeats))
+        copies = range(group.repeats)
+        units += [unit] if group.repeats == 1 else [replace(unit, name=f"{group.name}.{index}") for index in copies]
+        blocks += [group.kind == "block"] * group.repeats
+    if not chained or True not in blocks:
+        return tuple(units)
+    first, last = blocks.index(True), len(blocks) - blocks[::-1].index(True)
+    if not all(blocks[first:last]):
+        return tuple(units)
+    inner = [replace(unit, name=f"block.{index}") for index, unit in enumerate(units[first:last])]
+    return (_joined("embedding", units[:first]), *inner, _joined("final", units[last:]))
+
+
+def _joined(name: str, units: Sequence[UnitSpec]) -> UnitSpec:
+    return UnitSpec(
+        name=name,
+        weight_bytes=sum(unit.weight_bytes for unit in units),
+        grad_bytes=sum(unit.grad_bytes for unit in units),
+        state_bytes=sum(unit.state_bytes for unit in units),
+        trainable_params=sum(unit.trainable_params for unit in units),
+        boundary_bytes=sum(unit.boundary_bytes for unit in units),
+    )
 
 
 def _unit(group: ModuleGroup, ledger: Ledger, tokens: float, *, lossless: bool) -> UnitSpec:

@@ -92,6 +92,22 @@ def schedule_for(
     return replace(made(min(1.0, (on_host - limit + _STAGING_PIECES * piece) / state_away)), piece_bytes=piece)
 
 
+def as_planned(units: Sequence[UnitSpec], planned: TierSchedule, *, micro_batches: int) -> TierSchedule | None:
+    """The plan's schedule over the engine's own units; None where the plan saw another chain of units."""
+    if [unit.trainable_params for unit in units] != [unit.trainable_params for unit in planned.units]:
+        return None
+    places = zip(units, planned.placements, strict=True)
+    return replace(
+        planned,
+        units=tuple(units),
+        placements=tuple(replace(place, unit=unit.name) for unit, place in places),
+        micro_batches=micro_batches,
+        layer_major=True,
+        deferred_update=True,
+        exact_pinned=True,
+    )
+
+
 def _steps_away(sizes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, float]]:
     """(part, share of it that is off the device) after each unit that leaves."""
     for part in _ORDER:

@@ -18,7 +18,7 @@ from stoker.core.schedule import LinkSpeeds, TierBudgets, TierSchedule, UnitSpec
 from stoker.engine.loss_scale import LossScale
 from stoker.engine.microbatch import StepBatch
 from stoker.engine.tiers.homes import tier_sizes
-from stoker.engine.tiers.placing import TYPICAL
+from stoker.engine.tiers.placing import TYPICAL, as_planned
 from stoker.engine.tiers.saving import capture_tiers, load_weights, restore_tiers
 from stoker.engine.tiers.trainer import TieredTrainer
 from stoker.engine.update import Update
@@ -98,6 +98,7 @@ def open_tiers(
     model: torch.nn.Module,
     job: Job,
     config: RunConfig,
+    planned: TierSchedule | None,
     *,
     objective: Any,
     groups: Sequence[Mapping[str, Any]],
@@ -110,7 +111,8 @@ def open_tiers(
     folder: Path,
     notice: Callable[[str], None],
 ) -> TieredUpdater:
-    """The trainer of a job. `longest_tokens`: padded ones of the fullest micro-batch. `probe`: inputs of one sample.
+    """The trainer of a job. `planned`: the plan's schedule, executed as it is where it is of this model's units, else
+    its shares over them. `longest_tokens`: padded ones of the fullest micro-batch. `probe`: inputs of one sample.
     `folder`: of scratch files.
 
     Raises RunError ST467 for an optimizer other than AdamW, ST460 to ST466.
@@ -138,7 +140,10 @@ def open_tiers(
         loss=objective.loss_sum,
         weight=lambda micro: micro.weight,
         device=device,
-        schedule=lambda specs: schedule_of(specs, config.tiers or _ENGINE, micro_batches, speeds_here()),
+        schedule=lambda specs: (
+            (as_planned(specs, planned, micro_batches=micro_batches) if planned else None)
+            or schedule_of(specs, config.tiers or _ENGINE, micro_batches, speeds_here())
+        ),
         budgets=budgets,
         micro_batches=micro_batches,
         boundary_bytes=boundary,
