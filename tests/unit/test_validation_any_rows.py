@@ -2,18 +2,23 @@
 command would take the scores of all others with it.
 """
 
+import json
 import math
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stoker.catalogue.efficiency import load_efficiency
+from stoker.cli.main import main
 from stoker.core.measurement import Measurement
+from stoker.validation.predict import predict
 from stoker.validation.run import compare
 from stoker.validation.summary import summarise, summary_json
 from stoker.validation.table import Row
+from stoker.validation.trial import Trial
 
 EFFICIENCY = replace(load_efficiency(), corrections=())
 WORDS: dict[str, tuple[Any, ...]] = {
@@ -73,6 +78,7 @@ def test_any_row_has_a_prediction_or_a_reason(seed: int) -> None:
     predicted = [row.prediction for row in compared if row.prediction is not None]
     assert len(predicted) >= 60, "enough of them must get as far as an estimate"
     assert all((row.prediction is None) == bool(row.reason) for row in compared)
+    assert [row.reason for row in compared if row.is_bug] == []
     for found in predicted:
         assert 0.0 <= found.low <= found.expected <= found.high < math.inf
         assert found.fit_probability is None or 0.0 <= found.fit_probability <= 1.0
@@ -90,3 +96,27 @@ def test_a_model_cut_into_more_stages_than_it_has_blocks_is_not_scored() -> None
     }
     (row,) = compare([Row(columns={}, line=2, measurement=Measurement(table="table", line=2, **cells))], EFFICIENCY)
     assert row.prediction is None and row.reason
+
+
+def test_a_fault_costs_its_own_row_only_and_the_exit_code_tells(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sound = predict
+
+    def faulty(trial: Trial) -> object:
+        if trial.measurement.line == 3:
+            raise ZeroDivisionError("made up")
+        return sound(trial)
+
+    monkeypatch.setattr("stoker.validation.run.predict", faulty)
+    monkeypatch.delenv("STOKER_TRACEBACK", raising=False)
+    file = tmp_path / "rows.csv"
+    row = "x,llama-2-7b,A100-80GB-SXM,peak_mem_gb,20,lora,bf16,1,1,512,GiB\n"
+    file.write_text("source,model,gpu,metric,value,method,precision,n_gpus,micro_batch,seq_len,unit\n" + 3 * row)
+    with pytest.raises(SystemExit) as ended:
+        main(["validate", "--rows", str(file), "--json"])
+    shown = capsys.readouterr()
+    rows = json.loads(shown.out)["rows"]
+    assert [one["predicted"] is not None for one in rows] == [True, False, True]
+    assert "ZeroDivisionError" in rows[1]["not_scored"]
+    assert ended.value.code == 1 and "line 3" in shown.err

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stoker.cli.console import print_answer, print_json
+from stoker.cli.console import notice, print_answer, print_json
 from stoker.cli.options import JsonOption, LangOption
 from stoker.core.i18n import _
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stoker.validation.table import Row
     from stoker.validation.trend import Change
 
+EXIT_BUG = 1
 EXIT_NOTHING_SCORED = 5
 _WORST = 5  # rows shown of each quantity without --all
 _REASONS = 8
@@ -83,8 +84,18 @@ def validate(
         if independent:
             title = _("Sources that nothing was fitted on")
             print_answer("\n" + _apart_text(title, independent, show_all=show_all))
+    _report_bugs([*compared, *described, *independent])
     if not summary.num_scored and not any(row.error is not None for row in own):
         raise typer.Exit(EXIT_NOTHING_SCORED)
+
+
+def _report_bugs(compared: "Sequence[Compared]") -> None:
+    """Exit 1, after the answer, where a row met a fault of stoker's."""
+    found = [row for row in compared if row.is_bug]
+    if found:
+        notice(_("line {line}: {reason}").format(line=found[0].row.line, reason=found[0].reason))
+        notice("  -> " + _("set STOKER_TRACEBACK=1 and run it again for the traceback, then report it"))
+        raise typer.Exit(EXIT_BUG)
 
 
 def _table(rows: Path | None) -> "list[Row]":

@@ -1,5 +1,6 @@
 """Every row of a table with its prediction: what `stoker validate` scores and prints."""
 
+import os
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -14,12 +15,16 @@ from stoker.validation.trial import NotScored, Trial, build_trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One row beside its prediction; `reason` where it has none. `trial`: for explaining."""
+    """One row beside its prediction; `reason` where it has none. `trial`: for explaining.
+
+    `is_bug`: the reason is a fault of ours, met while this row was read or estimated.
+    """
 
     row: Row
     prediction: Prediction | None = None
     trial: Trial | None = None
     reason: str = ""
+    is_bug: bool = False
 
     @property
     def measurement(self) -> Measurement | None:
@@ -51,6 +56,16 @@ def compare_left_out(rows: Iterable[Row], efficiency: Efficiency, *, described: 
 def _compare(
     row: Row, efficiency: Efficiency, *, unseen: Collection[str] = (), unfitted: Collection[str] = ()
 ) -> Compared:
+    """The row beside its prediction. A fault met on the way must not cost the other rows their scores."""
+    try:
+        return _predicted(row, efficiency, unseen=unseen, unfitted=unfitted)
+    except Exception as error:
+        if os.environ.get("STOKER_TRACEBACK"):
+            raise
+        return Compared(row=row, reason=f"a bug in stoker: {type(error).__name__}: {error}"[:300], is_bug=True)
+
+
+def _predicted(row: Row, efficiency: Efficiency, *, unseen: Collection[str], unfitted: Collection[str]) -> Compared:
     if row.measurement is None:
         return Compared(row=row, reason=row.problem)
     trial = build_trial(row.measurement, efficiency, unseen=unseen, unfitted=unfitted)
