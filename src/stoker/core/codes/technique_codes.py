@@ -45,9 +45,13 @@ CODES: tuple[Code, ...] = (
         N_("planned, not run"),
         N_(
             "Tensor, context, expert and pipeline parallel, ZeRO 1 and 2, HSDP, DataParallel, layer splits and memory "
-            "tiers are priced, so that a plan can compare them; this version's engine builds none of them."
+            "tiers in some forms are priced, so that a plan can compare them, and so are vision-language models; this "
+            "version's engine builds none of them."
         ),
-        N_("Pin dp_replicate (DDP) or dp_shard (FSDP) alone, and run.placement: hbm; or remove the pins."),
+        N_(
+            "Pin dp_replicate (DDP) or dp_shard (FSDP) alone, and run.placement: hbm; or remove the pins. Of a "
+            "vision-language model, the language model alone can be trained."
+        ),
     ),
     Code(
         "ST580",

@@ -1,7 +1,7 @@
 """Names of tables beyond the bundled shapes: data/published.json and data/image_facts.csv.
 
-published.json holds models that no job can name (code of their own, benchmark models of a trainer, vision-language
-models) and names of models that have the shape of another (`vicuna-7b` is a Llama 2).
+published.json holds models that no run can train (code of their own, benchmark models of a trainer, vision-language
+models, which jobs may name for a plan) and names of models that have the shape of another (`vicuna-7b` is a Llama 2).
 """
 
 import functools
