@@ -76,26 +76,25 @@ def validate(
     if as_json:
         print_json(_document(compared, summary, own, changes, independent, described))
     else:
+        _print_apart(_("Constants fitted without each source in turn, its program known"), described, show_all=show_all)
         if left_out:
-            title = _("Constants fitted without each source in turn, its program known")
-            print_answer(_apart_text(title, described, show_all=show_all))
-            print_answer("\n" + _("Its program unknown too") + "\n")
-        print_answer(_text(compared, summary, own, changes, show_all=show_all))
-        if independent:
-            title = _("Sources that nothing was fitted on")
-            print_answer("\n" + _apart_text(title, independent, show_all=show_all))
-    _report_bugs([*compared, *described, *independent])
-    if not summary.num_scored and not any(row.error is not None for row in own):
-        raise typer.Exit(EXIT_NOTHING_SCORED)
+            print_answer(_("Its program unknown too") + "\n")
+        print_answer(_text(compared, summary, own, changes, show_all=show_all) + "\n")
+        _print_apart(_("Sources that nothing was fitted on"), independent, show_all=show_all)
+    _finish(
+        [*compared, *described, *independent], bool(summary.num_scored) or any(one.error is not None for one in own)
+    )
 
 
-def _report_bugs(compared: "Sequence[Compared]") -> None:
-    """Exit 1, after the answer, where a row met a fault of stoker's."""
+def _finish(compared: "Sequence[Compared]", any_scored: bool) -> None:
+    """The exit code, after the answer: 1 where a row met a fault of stoker's, 5 where nothing was scored."""
     found = [row for row in compared if row.is_bug]
     if found:
         notice(_("line {line}: {reason}").format(line=found[0].row.line, reason=found[0].reason))
         notice("  -> " + _("set STOKER_TRACEBACK=1 and run it again for the traceback, then report it"))
         raise typer.Exit(EXIT_BUG)
+    if not any_scored:
+        raise typer.Exit(EXIT_NOTHING_SCORED)
 
 
 def _table(rows: Path | None) -> "list[Row]":
@@ -169,8 +168,13 @@ def _text(
     return "\n\n".join(part for part in parts if part)
 
 
+def _print_apart(title: str, rows: "Sequence[Compared]", *, show_all: bool) -> None:
+    """Scores that stand apart from those of rows that constants were fitted on; nothing without rows."""
+    if rows:
+        print_answer(_apart_text(title, rows, show_all=show_all) + "\n")
+
+
 def _apart_text(title: str, rows: "Sequence[Compared]", *, show_all: bool) -> str:
-    """Scores that stand apart from those of rows that constants were fitted on."""
     from stoker.validation.summary import summarise
 
     summary = summarise(rows)
