@@ -81,9 +81,15 @@ def validate(
             print_answer(_("Its program unknown too") + "\n")
         print_answer(_text(compared, summary, own, changes, show_all=show_all) + "\n")
         _print_apart(_("Sources that nothing was fitted on"), independent, show_all=show_all)
-    _finish(
-        [*compared, *described, *independent], bool(summary.num_scored) or any(one.error is not None for one in own)
-    )
+    scored = bool(summary.num_scored) or any(one.error is not None for one in own)
+    _finish([*compared, *described, *independent], scored)
+
+
+def _print_described(described: "Sequence[Compared]", *, show_all: bool) -> None:
+    """What --left-out says first, and the heading of what follows."""
+    title = _("Constants fitted without each source in turn, its program known")
+    print_answer(_apart_text(title, described, show_all=show_all))
+    print_answer("\n" + _("Its program unknown too") + "\n")
 
 
 def _finish(compared: "Sequence[Compared]", any_scored: bool) -> None:
