@@ -85,13 +85,6 @@ def validate(
     _finish([*compared, *described, *independent], scored)
 
 
-def _print_described(described: "Sequence[Compared]", *, show_all: bool) -> None:
-    """What --left-out says first, and the heading of what follows."""
-    title = _("Constants fitted without each source in turn, its program known")
-    print_answer(_apart_text(title, described, show_all=show_all))
-    print_answer("\n" + _("Its program unknown too") + "\n")
-
-
 def _finish(compared: "Sequence[Compared]", any_scored: bool) -> None:
     """The exit code, after the answer: 1 where a row met a fault of stoker's, 5 where nothing was scored."""
     found = [row for row in compared if row.is_bug]

@@ -58,7 +58,7 @@ CODES: tuple[Code, ...] = (
         "ST323",
         N_("not offered yet"),
         N_(
-            "The job pins a technique that this version can neither price nor run: 4-bit weights, memory tiers, tensor, pipeline, context or expert parallel, packed sequences, or a compiled step."
+            "The job pins a technique that this version can neither price nor run: packed sequences, or a compiled step."
         ),
         N_("Use what the message names, or remove the pin."),
     ),
