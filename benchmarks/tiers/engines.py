@@ -13,6 +13,7 @@ from rows import Row
 from stoker.core.run_config import TierShares
 from stoker.core.schedule import TierBudgets
 from stoker.engine.tiers import TieredTrainer
+from stoker.engine.tiers.clock import StepTimes
 from stoker.engine.tiers.losses import causal_lm_loss
 from stoker.engine.tiers.placing import ENGINE_SHARES, TYPICAL, schedule_for
 from stoker.engine.tiers.session import schedule_of
@@ -113,10 +114,14 @@ def stoker_tiers(row: Row, device: torch.device, options: dict[str, Any]) -> Ste
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
-    def step(number: int) -> float:
-        return trainer.step(micro_batches(row, number, device)).loss
+    times = StepTimes()
 
-    step.trainer = trainer  # type: ignore[attr-defined]
+    def step(number: int) -> float:
+        result = trainer.step(micro_batches(row, number, device))
+        times.add(result.seconds)
+        return result.loss
+
+    step.trainer, step.times = trainer, times  # type: ignore[attr-defined]
     return step
 
 

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,7 @@ def make_record(row: Row, text: str, found: list[Any], facts: dict[str, Any], op
         "context_bytes": facts.get("context_bytes"),
         "host_rss_bytes": facts.get("host_rss_bytes"),
         "tier_bytes": facts.get("tier_bytes"),
+        "terms": facts.get("terms"),
         "state_off_device_bytes": facts.get("state_off_device_bytes"),
         "error": error,
         "date": datetime.date.today().isoformat(),
@@ -177,6 +179,7 @@ def _facts(step: Any, device: Any) -> dict[str, Any]:
     trainer = getattr(step, "trainer", None)
     if trainer is not None:
         flash = trainer.assembly.flash
+        facts["terms"] = step.times.medians() and asdict(step.times.medians())
         facts["state_off_device_bytes"] = sum(
             h.layout.state_bytes for h in trainer.assembly.homes if h.place.state != "hbm"
         )

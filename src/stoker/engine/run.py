@@ -249,6 +249,7 @@ def _end_fields(session: Session, progressed: Progressed, metrics: dict[str, flo
         "peak_reserved_bytes": session.memory.peak_reserved_bytes,
         "phase_peak_bytes": dict(session.memory.phases),
         "host_rss_bytes": host_rss_bytes(),
+        **({"tier_terms": session.tiers.terms()} if session.tiers is not None else {}),
     }
 
 

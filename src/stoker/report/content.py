@@ -41,6 +41,8 @@ QUANTITY_NAMES: Final[dict[str, str]] = {
     "peak_process": N_("peak memory, process"),
     "mfu": N_("MFU, of the dense peak"),
     "step": N_("step time"),
+    "tier_compute": N_("of it computing"),
+    "tier_waiting": N_("of it updating and waiting for memory tiers"),
     "total": N_("total time"),
     "cost": N_("cost"),
 }

@@ -128,6 +128,7 @@ def compare(record: RunRecord, measured: Measured, candidate: Candidate | None) 
             source=time.source,
         ),
     ]
+    rows += _compare_tiers(record, candidate)
     rows += _compare_mfu(measured, candidate)
     if cost is not None:
         rows.append(
@@ -179,6 +180,30 @@ def _compare_memory(measured: Measured, candidate: Candidate) -> tuple[Compariso
         source=memory.source,
     )
     return allocated, reserved
+
+
+def _compare_tiers(record: RunRecord, candidate: Candidate) -> list[Comparison]:
+    """A step under memory tiers by term: computing, and waiting for what moves or is updated."""
+    found = record.end.get("tier_terms") if record.end else None
+    if not found:
+        return []
+    predicted = candidate.time.step_terms
+    terms = {
+        "tier_compute": (("forward", "backward", "host_overhead"), "compute_s"),
+        "tier_waiting": (("exposed_transfer", "optimizer"), "waiting_s"),
+    }
+    return [
+        Comparison(
+            name=name,
+            unit="s",
+            predicted=sum(predicted.get(part, 0.0) for part in parts),
+            low=None,
+            high=None,
+            measured=_number(found.get(measured)),
+            source=candidate.time.source,
+        )
+        for name, (parts, measured) in terms.items()
+    ]
 
 
 def _compare_mfu(measured: Measured, candidate: Candidate) -> list[Comparison]:

@@ -79,9 +79,9 @@ class Assembly:
         layout = share_slab(ins, outs)
         if self._shared is not None and layout.num_bytes <= self._shared.num_bytes and self._fits(ins):
             return
-        self.executor.catch_up()  # gradients that are still needed lie in the present slab
         if not layout.num_bytes:
             return
+        self.executor.catch_up()  # gradients that are still needed lie in the present slab
         if self._shared is not None:
             self._shared.close()
             self._shared = None

@@ -16,10 +16,12 @@ import torch
 from stoker.core.schedule import TierSchedule
 from stoker.engine.ordering import keyed_seed
 from stoker.engine.tiers.boundaries import BoundaryStore
+from stoker.engine.tiers.clock import StepClock
 from stoker.engine.tiers.flash_state import FlashState
 from stoker.engine.tiers.gradients import GradientFlow
 from stoker.engine.tiers.homes import UnitHome
 from stoker.engine.tiers.lanes import Lanes, copy
+from stoker.engine.tiers.ring import RingSlot
 from stoker.engine.tiers.units import Call, Program
 from stoker.engine.tiers.update import Pending, UnitUpdater
 from stoker.engine.tiers.weights import WeightFlow
@@ -48,6 +50,7 @@ class Executor:
 
     def __init__(self, parts: Parts, *, seed: int) -> None:
         self.parts, self._seed = parts, seed
+        self.clock = StepClock(parts.device)
         self._count = len(parts.homes)
         self._calls: list[tuple[Call, ...]] = []
         self._pending: Pending | None = None
@@ -73,14 +76,19 @@ class Executor:
         self._step, self._factor, self._unscale, self._immediate = step, factor, unscale, immediate
         parts.gradients.start(len(micro_batches))
         parts.boundaries.start()
-        hidden = self._forward_prelude(micro_batches)
-        for unit in range(1, n - 1):
-            self._forward_block(unit, hidden)
-        total, grads = self._final(micro_batches, hidden)
+        self.clock.begin()
+        with self.clock.phase("forward"):
+            hidden = self._forward_prelude(micro_batches)
+            for unit in range(1, n - 1):
+                self._forward_block(unit, hidden)
+        with self.clock.phase("loss"):
+            total, grads = self._final(micro_batches, hidden)
         if immediate is not None and not bool(torch.isfinite(total)):
             return total, total  # before any weight changes
-        self._backward(micro_batches, grads)
-        return total, parts.gradients.norm()
+        with self.clock.phase("backward"):
+            self._backward(micro_batches, grads)
+            norm = parts.gradients.norm()
+        return total, norm
 
     def decide(self, pending: Pending | None) -> None:
         """The update of the step that ran: made in the next forward, or by `flush`. None: the step changes nothing."""
@@ -162,19 +170,21 @@ class Executor:
         parts.weights.write_back(home.index, home.ready)
 
     def _use(self, units: Sequence[int]) -> None:
-        for unit in units:
-            self._prepare(unit, wait=True)
-        for unit in units:
-            self.parts.weights.use(unit)
+        with self.clock.wait():
+            for unit in units:
+                self._prepare(unit, wait=True)
+            for unit in units:
+                self.parts.weights.use(unit)
 
     def _ahead(self, units: Sequence[int]) -> None:
         """Prepare what comes next, once the work of the present unit is queued."""
-        for unit in units:
-            inner = 0 < unit < self._count - 1
-            if inner or (0 <= unit < self._count and not self.parts.homes[unit].streamed):
-                self._prepare(unit, wait=False)
-        if self.parts.flash_state is not None:
-            self.parts.flash_state.read_ahead()
+        with self.clock.wait():
+            for unit in units:
+                inner = 0 < unit < self._count - 1
+                if inner or (0 <= unit < self._count and not self.parts.homes[unit].streamed):
+                    self._prepare(unit, wait=False)
+            if self.parts.flash_state is not None:
+                self.parts.flash_state.read_ahead()
 
     def _forward_prelude(self, micro_batches: Sequence[Any]) -> list[torch.Tensor | None]:
         parts, units = self.parts, self.parts.program.cut.prelude_units
@@ -257,7 +267,9 @@ class Executor:
         self, unit: int, micro: int, grad: torch.Tensor | None, sides: dict[int, torch.Tensor]
     ) -> torch.Tensor | None:
         parts, cut = self.parts, self.parts.program.cut
-        leaf = parts.boundaries.fetch(unit, micro).detach().requires_grad_(unit > self._lowest)
+        with self.clock.wait():
+            kept = parts.boundaries.fetch(unit, micro)
+        leaf = kept.detach().requires_grad_(unit > self._lowest)
         call = self._calls[micro][unit - 1]
         leaves = list(call.leaves)
         learning = {}
@@ -306,6 +318,12 @@ class Executor:
         buffer, slot = parts.gradients.close(unit, unscale=self._unscale)
         if buffer is None:
             return
+        with self.clock.wait():
+            self._settle(home, buffer, slot)
+
+    def _settle(self, home: UnitHome, buffer: torch.Tensor, slot: RingSlot | None) -> None:
+        """A whole gradient goes where it lives, or into the update right away."""
+        parts, unit = self.parts, home.index
         if self._immediate is None:
             parts.gradients.store(unit, buffer, slot)
             return

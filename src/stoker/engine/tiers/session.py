@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from stoker.core.run_config import RunConfig, TierShares
 from stoker.core.schedule import LinkSpeeds, TierBudgets, TierSchedule, UnitSpec
 from stoker.engine.loss_scale import LossScale
 from stoker.engine.microbatch import StepBatch
+from stoker.engine.tiers.clock import StepTimes
 from stoker.engine.tiers.homes import tier_sizes
 from stoker.engine.tiers.placing import TYPICAL, as_planned
 from stoker.engine.tiers.saving import capture_tiers, load_weights, restore_tiers
@@ -24,6 +25,7 @@ from stoker.engine.tiers.trainer import TieredTrainer
 from stoker.engine.update import Update
 from stoker.observe.bandwidth import kept_rates
 from stoker.techniques.placement import TIERS
+from stoker.techniques.placement.replay import replay_seconds
 
 _ENGINE = TierShares(layer_major=True, exact_pinned=True, lossless_state=True)
 
@@ -37,6 +39,7 @@ class TieredUpdater:
     def __init__(self, trainer: TieredTrainer, factor: Callable[[int], float]) -> None:
         self.trainer, self._factor = trainer, factor
         self._peaks = tuple(trainer.rates)
+        self._times = StepTimes()
 
     @property
     def scaler(self) -> LossScale | None:
@@ -56,6 +59,7 @@ class TieredUpdater:
         micros = [micro.to(device) for micro in batch.micro_batches]
         factor = self._factor(self.trainer.steps)
         result = self.trainer.step(micros, rates=[peak * factor for peak in self._peaks], number=batch.step)
+        self._times.add(result.seconds)
         finite = result.applied or result.overflow
         outcome = Update(torch.tensor(result.norm, device=device), applied=result.applied, finite=finite)
         return torch.tensor(result.loss, device=device), outcome
@@ -64,6 +68,28 @@ class TieredUpdater:
         """Parameters that got no gradient in the last step."""
         homes = self.trainer.assembly.homes
         return [slot.name for home in homes for slot in home.layout.slots if slot.index in home.absent]
+
+    def terms(self) -> dict[str, float | None]:
+        """Seconds of a step by term, measured (medians), and what a replay of the executed schedule makes of them.
+
+        `replayed_waiting_s`: with this machine's measured rates and the measured computing, what the schedule waits.
+        """
+        found = self._times.medians()
+        if found is None:
+            return {}
+        forward_s = found.forward_s + found.loss_s / 3.0  # a head is computed once forward, twice backward
+        replayed = replay_seconds(
+            self.trainer.schedule, speeds_here(), forward_s=forward_s, backward_s=found.compute_s - forward_s
+        )
+        return {
+            "compute_s": found.compute_s,
+            "waiting_s": found.waiting_s,
+            **asdict(found),
+            "replayed_waiting_s": replayed.exposed_s,
+            "replayed_update_s": replayed.update_s,
+            "replayed_stream_s": replayed.stream_s,
+            "replayed_nvme_s": replayed.nvme_s,
+        }
 
     @contextmanager
     def whole(self) -> Iterator[None]:

@@ -24,17 +24,20 @@ from stoker.core.schedule import TierBudgets, TierSchedule
 from stoker.engine.loss_scale import LossScale
 from stoker.engine.tiers.adamw import Rule
 from stoker.engine.tiers.assembly import Assembly, assemble
+from stoker.engine.tiers.clock import StepSeconds
 from stoker.engine.tiers.losses import causal_lm_loss, causal_lm_weight
 from stoker.engine.tiers.nvme import FlashPort
 from stoker.engine.tiers.units import HuggingFaceProgram, LossFunction, ModuleListProgram, Program
 from stoker.engine.tiers.update import Pending
 
 _EPSILON = np.float32(1e-6)
+_UNTIMED = StepSeconds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
     """`loss`: mean over the step's units of loss. `norm`: of the unclipped gradient. `applied`: False for a no-op.
+    `seconds`: where its time went.
 
     `overflow`: the no-op is an fp16 overflow, and the loss scale is lower now: the same step may be tried again.
     """
@@ -43,6 +46,7 @@ class StepResult:
     norm: float
     applied: bool
     overflow: bool = False
+    seconds: StepSeconds = _UNTIMED
 
 
 class TieredTrainer:
@@ -144,7 +148,9 @@ class TieredTrainer:
                 micro_batches, step=step, factor=scale / weight, unscale=1.0 / scale, immediate=immediate
             )
             loss_value, norm_value = torch.stack((total.float() / weight, norm)).tolist()
-            return self._decide(loss_value, norm_value, decided, immediate is not None, step)
+            seconds = self._assembly.executor.clock.take()
+            result = self._decide(loss_value, norm_value, decided, immediate is not None, step)
+            return replace(result, seconds=seconds)
 
     def flush(self) -> None:
         """Make every update that is decided; weights and state then lie whole where they live."""
