@@ -8,8 +8,8 @@ Importing this module raises ImportError where Triton is not installed.
 from typing import Any
 
 import torch
-import triton  # type: ignore[import-not-found,unused-ignore]
-import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
+import triton
+import triton.language as tl
 
 from stoker.engine.tiers.adamw import Scalars, Span
 

@@ -9,8 +9,9 @@ from torch import nn
 from stoker.techniques.adapter.modules import block_linears
 from stoker.techniques.names import base_attribute
 
-_LINEAR: Final[Any] = bitsandbytes.nn.Linear4bit  # type: ignore[attr-defined]  # it carries few types
-_WEIGHT: Final[Any] = bitsandbytes.nn.Params4bit  # type: ignore[attr-defined]
+_LAYERS: Final[Any] = bitsandbytes.nn  # it carries few types, and is not everywhere
+_LINEAR: Final[Any] = _LAYERS.Linear4bit
+_WEIGHT: Final[Any] = _LAYERS.Params4bit
 
 
 def quantise_blocks(model: nn.Module, *, double_quant: bool, wide: bool) -> None:

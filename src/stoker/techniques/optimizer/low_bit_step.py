@@ -7,7 +7,8 @@ from bitsandbytes import optim
 
 from stoker.techniques.names import is_embedding_name
 
-_ADAMW: Any = optim.AdamW  # type: ignore[attr-defined]
+_OPTIMIZERS: Any = optim  # bitsandbytes carries few types, and is not everywhere
+_ADAMW: Any = _OPTIMIZERS.AdamW
 
 
 class WideWhereNarrowHurts(_ADAMW):  # type: ignore[misc]  # bitsandbytes carries no types
