@@ -143,13 +143,7 @@ def open_tiers(
 
     Raises RunError ST467 for an optimizer other than AdamW, ST460 to ST466.
     """
-    if job.train.optimizer != "adamw":
-        raise RunError(
-            "ST467",
-            _("the tier engine updates with AdamW, not {name}").format(name=job.train.optimizer),
-            place="train.optimizer",
-            fix=_("use train.optimizer: adamw, or run.placement: hbm"),
-        )
+    _require_adamw(job)
     here = job.hardware
     budgets = TierBudgets(
         hbm_bytes=_bytes(here.hbm_gb) or 1 << 62,
@@ -182,6 +176,16 @@ def open_tiers(
     )
     notice(_summary(trainer))
     return TieredUpdater(trainer, factor)
+
+
+def _require_adamw(job: Job) -> None:
+    if job.train.optimizer != "adamw":
+        raise RunError(
+            "ST467",
+            _("the tier engine updates with AdamW, not {name}").format(name=job.train.optimizer),
+            place="train.optimizer",
+            fix=_("use train.optimizer: adamw, or run.placement: hbm"),
+        )
 
 
 def _summary(trainer: TieredTrainer) -> str:
