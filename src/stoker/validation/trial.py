@@ -5,9 +5,8 @@ leaves open the stack's row answers; what nobody answers is a reason. Shapes and
 repeat them.
 """
 
-import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from stoker.catalogue.gpus import published_device
@@ -18,22 +17,18 @@ from stoker.core.efficiency import Efficiency
 from stoker.core.errors import StokerError
 from stoker.core.hardware import Cluster, Device
 from stoker.core.job import DataSpec, Job, Method, Task, TrainSpec, TuneSpec
-from stoker.core.ledger import Ledger, ModelArch
 from stoker.core.measurement import Measurement
 from stoker.core.profile import LengthDistribution, lengths_constant
 from stoker.core.run_config import Parallel, RunConfig, TierShares
 from stoker.core.stack import Stack
-from stoker.estimators.ledger_sums import LedgerSums, sum_ledger
 from stoker.estimators.memory import estimate_memory
-from stoker.estimators.memory_stack import as_stack, saved_as
 from stoker.estimators.scenario import Scenario
 from stoker.techniques.optimizer import OPTIMIZERS
-from stoker.techniques.passes import apply_passes
 from stoker.techniques.precision import PRECISIONS
 from stoker.techniques.recompute import RECOMPUTES
 from stoker.validation.alternatives import Alternative, alternatives
+from stoker.validation.ledgers import ledger_of
 from stoker.validation.notes import (
-    Targets,
     dropped_beyond,
     lengths_from_moments,
     read_image_size,
@@ -67,7 +62,6 @@ _IMAGES_A_BATCH = 128  # where a table of image speeds leaves it open; beyond so
 _TOKENS_A_BATCH = 16384  # where a table of text speeds leaves it open; halved until it fits
 _RATES = ("tokens_per_s_per_gpu", "samples_per_s_per_gpu")
 _WORKERS = 256  # benchmarks keep the GPU fed: synthetic data, DALI, or loaders tuned until they do not limit
-_FEED_FORWARD = re.compile(r"^w\d|fc|mlp|gate|up_|down|4h|ffn|intermediate|^c_proj$|^dense$")
 _LEAST_TOKENS = 2048  # of a run that is only said to have run out of memory: what fine-tuning tables usually take
 _BINS_FROM = 512  # tokens: shorter samples of a corpus are nearly all full
 _NOT_PREDICTED = {
@@ -158,7 +152,7 @@ def _trial(measurement: Measurement, efficiency: Efficiency, stack: Stack) -> Tr
     cluster = _cluster(device, config.parallel.world_size)
 
     def scenario_of(option: RunConfig) -> Scenario:
-        ledger, sums = _ledger_of(model.hub_id, read_image_size(measurement), model, job, option, stack)
+        ledger, sums = ledger_of(model.hub_id, read_image_size(measurement), model, job, option, stack)
         return Scenario(
             task=model.task,
             optimizer=job.train.optimizer,
@@ -364,69 +358,3 @@ def _is_sharded(config: RunConfig) -> bool:
     PEFT's prepare_model_for_kbit_training is left out for such models (trl/trainer/sft_trainer.py: is_sharded_qlora).
     """
     return config.parallel.dp_shard > 1 and config.parallel.zero_stage == 3
-
-
-_ledgers: dict[tuple[object, ...], tuple[Ledger, LedgerSums]] = {}
-
-
-def _ledger_of(
-    name: str, image_size: int | None, model: PublishedModel, job: Job, config: RunConfig, stack: Stack
-) -> tuple[Ledger, LedgerSums]:
-    """The ledger after all passes, and its sums; a batch size changes nothing in it."""
-    tune = job.tune
-    key = (
-        stack,
-        name,
-        image_size,
-        tune.method,
-        tune.rank,
-        str(tune.targets),
-        tune.dropout,
-        tune.double_quant,
-        job.train.optimizer,
-        replace(config, micro_batch_size=1, gradient_accumulation_steps=1, global_batch_size=1),
-        config.gradient_accumulation_steps > 1,
-    )
-    if key not in _ledgers:
-        arch = _arch(name, image_size, model)
-        ledger = as_stack(
-            _cast_by_fsdp(arch, job, config) if _fsdp_casts(config, stack) else _passed(arch, job, config),
-            stack,
-            compiled=config.capture == "compile",
-            fused_attention=config.attention != "eager",
-            several=config.gradient_accumulation_steps > 1,
-        )
-        _ledgers[key] = ledger, sum_ledger(ledger)
-    return _ledgers[key]
-
-
-def _fsdp_casts(config: RunConfig, stack: Stack) -> bool:
-    sharded = config.parallel.dp_shard > 1 or stack.fsdp_casts == "always"
-    return bool(stack.fsdp_casts) and sharded and config.precision == "bf16_amp"
-
-
-def _cast_by_fsdp(arch: ModelArch, job: Job, config: RunConfig) -> Ledger:
-    """fp32 state as under autocast, tensors saved as with 16-bit weights."""
-    return saved_as(_passed(arch, job, config), _passed(arch, job, replace(config, precision="bf16_pure")))
-
-
-def _passed(arch: ModelArch, job: Job, config: RunConfig) -> Ledger:
-    """The passes; targets in another model's words are attention, or every linear where some are not attention's."""
-    try:
-        return apply_passes(arch, job, config)
-    except StokerError as error:
-        if error.code != "ST281" or not isinstance(job.tune.targets, list):
-            raise
-        wide = any(_FEED_FORWARD.search(name.casefold()) for name in job.tune.targets)
-        targets: Targets = "all-linear" if wide else "attention"
-        return apply_passes(arch, replace(job, tune=replace(job.tune, targets=targets)), config)
-
-
-_archs: dict[tuple[str, int | None], ModelArch] = {}
-
-
-def _arch(name: str, image_size: int | None, model: PublishedModel) -> ModelArch:
-    key = (name, image_size if model.kind == "image" else None)
-    if key not in _archs:
-        _archs[key] = model.arch(image_size=key[1])
-    return _archs[key]

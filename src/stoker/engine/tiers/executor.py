@@ -60,11 +60,6 @@ class Executor:
         self._lowest = min(learning)
         self._side_keys = sorted(set(parts.program.cut.side_keys.values()))
 
-    @property
-    def owes_updates(self) -> bool:
-        """Whether an update is decided that some unit has not had."""
-        return bool(self._owed)
-
     def run(
         self, micro_batches: Sequence[Any], *, step: int, factor: float, unscale: float, immediate: Pending | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
